@@ -1,0 +1,1 @@
+"""Bit-exact, differentiable simulation of Huawei Ascend NPU numerics in JAX."""

@@ -1,0 +1,72 @@
+"""Error and warning classes, and the one helper that writes their texts.
+
+Every message says three things: what was given, what is allowed, what to do.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class NpusimError(Exception):
+    """Base class of every error npusim raises on purpose."""
+
+
+class UnknownNameError(NpusimError, ValueError):
+    """A dtype, mode, SoC, entry point or option that npusim does not know."""
+
+
+class UnsupportedCastError(NpusimError, ValueError):
+    """A pair or mode that the chip and entry point in question do not have."""
+
+
+class InputError(NpusimError, ValueError):
+    """An operand whose type, shape or values do not fit the call."""
+
+
+class CarrierError(NpusimError, TypeError):
+    """A destination whose values the floating-point carrier cannot hold."""
+
+
+class X64RequiredError(NpusimError, TypeError):
+    """A 64-bit type while JAX runs with 64-bit types switched off."""
+
+
+class TracedValueError(NpusimError, TypeError):
+    """A traced value where a static one is needed."""
+
+
+class PolicyError(NpusimError, ValueError):
+    """An injection policy or rule that contradicts itself or its target."""
+
+
+class ConfigError(NpusimError, ValueError):
+    """A configuration file with a wrong key or value."""
+
+
+class CastFallbackWarning(UserWarning):
+    """The requested mode is not available for the pair; another one runs."""
+
+
+class UnusedRuleWarning(UserWarning):
+    """A policy rule matched no site."""
+
+
+def message(given: str, allowed: str, remedy: str) -> str:
+    """Return the three-part text every npusim error carries.
+
+    Example:
+        >>> message("format 'fp9'", "bf16, fp16", "Pass one of these names.")
+        "Given: format 'fp9'. Allowed: bf16, fp16. Pass one of these names."
+    """
+    return f"Given: {given}. Allowed: {allowed}. {remedy}"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return ``"Did you mean 'x'? "`` for the closest of ``names``, or an empty string.
+
+    Example:
+        >>> nearest("RIMT", ["RINT", "FLOOR"])
+        "Did you mean 'RINT'? "
+    """
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"Did you mean {close[0]!r}? " if close else ""
