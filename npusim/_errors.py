@@ -4,7 +4,8 @@ Every message says three things: what was given, what is allowed, what to do.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class NpusimError(Exception):
@@ -33,6 +34,48 @@ class X64RequiredError(NpusimError, TypeError):
 
 class TracedValueError(NpusimError, TypeError):
     """A traced value where a static one is needed."""
+
+
+class PromotionError(NpusimError, TypeError):
+    """Data types that aclnn cannot derive a common type for.
+
+    Attributes:
+        code: 161002, the parameter error that the aclnn call returns.
+        operands: the data types in question.
+        partners: for each of them, the data types it could be combined with.
+    """
+
+    code = 161002
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        operands: tuple[Any, ...] = (),
+        partners: Mapping[Any, tuple[Any, ...]] | None = None,
+    ):
+        super().__init__(text)
+        self.operands = operands
+        self.partners = dict(partners or {})
+
+
+class ConversionError(NpusimError, TypeError):
+    """A result type that aclnn does not convert to the output's data type.
+
+    Attributes:
+        code: 161002, the parameter error that the aclnn call returns.
+        src: data type of the result.
+        dst: data type of the output.
+        allowed: the data types that ``src`` converts to.
+    """
+
+    code = 161002
+
+    def __init__(
+        self, text: str, *, src: Any = None, dst: Any = None, allowed: tuple[Any, ...] = ()
+    ):
+        super().__init__(text)
+        self.src, self.dst, self.allowed = src, dst, allowed
 
 
 class PolicyError(NpusimError, ValueError):
