@@ -177,9 +177,7 @@ def _round_hif8(magnitude: Fraction, negative: bool, mode: str) -> Fraction:
         return HIF8_OVERFLOW
     low, high = ladder[rank], ladder[rank + 1]
     position = (magnitude - low) / (high - low)
-    return (low, high)[
-        rounds_up(rank, position.numerator, position.denominator, negative, mode)
-    ]
+    return (low, high)[rounds_up(rank, position.numerator, position.denominator, negative, mode)]
 
 
 def hybrid(code: int, src: str, sat: bool) -> int:

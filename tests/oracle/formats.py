@@ -201,19 +201,20 @@ def _decode_float(code: int, fmt: FloatFormat) -> Value:
     return Fraction(significand, 1 << -exponent)
 
 
+_HIF8_EXPONENT_BITS = {"11": 4, "10": 3, "01": 2, "001": 1, "0001": 0}
+
+
 def _decode_hif8(code: int) -> Value:
     """HiFloat8 from its prefix code: sign, prefix, sign of the exponent, exponent, mantissa."""
     sign = -1 if code & 0x80 else 1
     body = f"{code & 0x7F:07b}"
-    prefixes = {"11": 4, "10": 3, "01": 2, "001": 1, "0001": 0}
-    for prefix, exponent_bits in prefixes.items():
-        if body.startswith(prefix):
-            break
-    else:
+    prefix = next((p for p in _HIF8_EXPONENT_BITS if body.startswith(p)), None)
+    if prefix is None:
         denormal = int(body[4:], 2)
         if denormal:
             return sign * power_of_two(denormal - 23)
         return NAN if sign < 0 else Fraction(0)
+    exponent_bits = _HIF8_EXPONENT_BITS[prefix]
     rest = body[len(prefix) :]
     exponent_field, mantissa_field = rest[:exponent_bits], rest[exponent_bits:]
     exponent = 0

@@ -153,9 +153,7 @@ def _keys(points_of: str, dst: str, src: str) -> tuple[np.ndarray, np.ndarray]:
     return np.where(exact, at, at + step), at + step
 
 
-def rank_of_keys(
-    keys: np.ndarray, src: str, dst: str, mode: str, negative: bool
-) -> np.ndarray:
+def rank_of_keys(keys: np.ndarray, src: str, dst: str, mode: str, negative: bool) -> np.ndarray:
     """Rung reached by each magnitude key."""
     points, inclusive = thresholds(dst, mode, negative)
     rungs = ladder(dst)

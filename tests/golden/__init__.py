@@ -1,0 +1,1 @@
+"""Vendor examples and boundary tables as data, and the test that the oracle agrees with them."""
