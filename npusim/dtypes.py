@@ -324,7 +324,7 @@ def dtype(name: Any) -> DataType:
         return name
     if isinstance(name, str):
         row = _BY_NAME.get(name.lower())
-    elif name in (bool, int, float, complex):
+    elif any(name is t for t in (bool, int, float, complex)):  # np.dtype(float64) == float
         row = None  # a Python scalar type has no width; NumPy would silently say 64 bits
     else:
         try:
