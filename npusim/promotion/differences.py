@@ -224,8 +224,8 @@ def assumed() -> tuple[tables.Cell, ...]:
     Source: none, by definition; the cell names the table that is silent.
 
     Example:
-        >>> {str(cell.lhs) for cell in assumed() if str(cell.rhs) == "int8"}
-        {'bool', 'complex32'}
+        >>> [str(cell.lhs) for cell in assumed() if str(cell.rhs) == "int8"]
+        ['bool', 'complex32']
     """
     cells = [c for rules in tables.RULES for c in tables.derivation_table(rules)]
     cells += tables.conversion_table("documented")

@@ -16,8 +16,8 @@ from npusim.dtypes import (
     DT_FP32,
     DT_INT64,
     DataType,
-    dtype,
 )
+from npusim.dtypes import dtype as data_type
 from npusim.modes import SoC, Target
 from npusim.promotion import tables
 
@@ -49,33 +49,30 @@ class Scalar:
     """
 
     value: bool | int | float | complex | None
-    dtype: DataType = dataclasses.field(default=None)  # pyright: ignore[reportAssignmentType]
+    dtype: DataType
 
-    def __post_init__(self):
-        if self.dtype is not None:
-            row = dtype(self.dtype)
-        elif isinstance(self.value, bool | int | float | complex):
-            row = _DECLARED[type(self.value).__name__]
+    def __init__(self, value: bool | int | float | complex | None, dtype: Any = None):
+        if dtype is not None:
+            row = data_type(dtype)
+        elif isinstance(value, bool | int | float | complex):
+            row = _DECLARED[type(value).__name__]
         else:
             raise InputError(
                 message(
-                    f"scalar {self.value!r} without a dtype",
+                    f"scalar {value!r} without a dtype",
                     "a bool, int, float or complex",
                     "Pass a Python number, or name the dtype.",
                 )
             )
-        if (
-            row.kind == "int"
-            and isinstance(self.value, int)
-            and not row.min <= self.value <= row.max
-        ):
+        if row.kind == "int" and isinstance(value, int) and not row.min <= value <= row.max:
             raise InputError(
                 message(
-                    f"scalar {self.value} of type {row}",
+                    f"scalar {value} of type {row}",
                     f"{row.min} to {row.max}",
                     "Pass a value that its type holds, or a float.",
                 )
             )
+        object.__setattr__(self, "value", value)
         object.__setattr__(self, "dtype", row)
 
 
@@ -97,7 +94,7 @@ def scalar_widens(value: bool | int | float, to: Any) -> bool:
         >>> scalar_widens(1.001, "fp16"), scalar_widens(1.5, "fp16"), scalar_widens(1e-7, "fp16")
         (True, False, False)
     """
-    row = dtype(to)
+    row = data_type(to)
     if row not in (DT_FP16, DT_BF16):
         raise InputError(message(f"type {row}", "fp16, bf16", "Only these two widen to fp32."))
     narrow = np.float16 if row is DT_FP16 else ml_dtypes.bfloat16

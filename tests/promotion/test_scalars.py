@@ -162,13 +162,17 @@ def test_rank_0_keeps_the_width_of_the_other_operand():
     [
         (
             lambda: Scalar(None),
-            "Given: scalar None without a dtype. Allowed: a bool, int, float or complex. "
-            + "Pass a Python number, or name the dtype.",
+            (
+                "Given: scalar None without a dtype. Allowed: a bool, int, float or complex. "
+                "Pass a Python number, or name the dtype."
+            ),
         ),
         (
             lambda: Scalar(300, "int8"),
-            "Given: scalar 300 of type int8. Allowed: -128 to 127. "
-            + "Pass a value that its type holds, or a float.",
+            (
+                "Given: scalar 300 of type int8. Allowed: -128 to 127. "
+                "Pass a value that its type holds, or a float."
+            ),
         ),
         (
             lambda: scalar_widens(1.0, "fp32"),
