@@ -27,6 +27,11 @@ class FloatGrid:
     negative_zero: bool
 
     @property
+    def fraction_bits(self) -> int:
+        """The most fraction bits a value can have."""
+        return self.mantissa_bits
+
+    @property
     def min_exponent(self) -> int:
         """Exponent of the smallest normal number."""
         return 1 - self.bias
@@ -93,6 +98,11 @@ class TaperedGrid:
     nan_code: int
 
     @property
+    def fraction_bits(self) -> int:
+        """The most fraction bits a value can have."""
+        return max(bits for _, bits in self.mantissa_by_exponent)
+
+    @property
     def max(self) -> Fraction:
         """The largest finite value; the code above it in the top binade is infinity."""
         return Fraction(2) ** self.mantissa_by_exponent[-1][0]
@@ -116,6 +126,11 @@ class ScaleGrid:
     bias: int
     max_code: int
     nan_code: int
+
+    @property
+    def fraction_bits(self) -> int:
+        """The most fraction bits a value can have: none."""
+        return 0
 
     @property
     def max(self) -> Fraction:

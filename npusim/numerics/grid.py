@@ -1,0 +1,285 @@
+"""Rounding a float word to the grid of a format: the one kernel behind every float destination.
+
+Integer arithmetic only. ``FormatParams`` may be static (NumPy scalars, which XLA folds) or traced.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from npusim.modes import CastMode
+from npusim.numerics import words
+from npusim.numerics.hybrid import hybrid_magnitude
+from npusim.numerics.params import FormatParams
+from npusim.numerics.rounding import DIRECTED, MODE_INDEX, Mode, addend
+from npusim.numerics.words import F32, F64, WordLayout
+
+_STATIC_MODES = {index: mode for mode, index in MODE_INDEX.items()}
+
+
+def is_static(value: object) -> bool:
+    """Whether a parameter is a NumPy scalar known at trace time."""
+    return isinstance(value, np.generic)
+
+
+def _off(value: object) -> bool:
+    return value is None or (is_static(value) and value == 0)
+
+
+def _static_mode(mode: Mode) -> Mode:
+    return _STATIC_MODES[int(mode)] if isinstance(mode, np.generic) else mode
+
+
+def round_magnitude(
+    magnitude: Array,
+    negative: Array,
+    layout: WordLayout,
+    mantissa_bits: Any,
+    min_exponent: Any,
+    mode: Mode,
+    tapered: Any = None,
+) -> Array:
+    """Round magnitude words to a grid with unbounded exponent; the result may exceed its MAX.
+
+    Args:
+        magnitude: words without their sign bit.
+        negative: 1 where the sign bit was set, of the word's own type.
+        layout: of the words.
+        mantissa_bits: fraction bits the grid keeps in a normal number.
+        min_exponent: exponent below which the spacing stays at
+            ``2 ** (min_exponent - mantissa_bits)``.
+        mode: a CastMode or a traced rule index.
+        tapered: 1 for the HiFloat8 grid, whose fraction width follows from the exponent.
+
+    Returns:
+        Words on the grid. Infinity stays; NaN words stay above infinity's (modulo the word).
+    """
+    mode = _static_mode(mode)
+    top, bias = layout.mantissa_bits, layout.bias
+    sint, uint = layout.sint, layout.uint
+    kept = _as(mantissa_bits, sint)
+    lowest = _as(min_exponent, sint) + sint(bias)
+    field = (magnitude >> uint(top)).astype(sint)
+    # The last kept bit of a lone implicit one is 1; on the tapered grid it is the exponent's
+    # parity, because there the code of a power of two below 2**-15 is its exponent.
+    implicit = layout.implicit
+    if is_static(tapered) and tapered != 0:
+        implicit = uint(0)
+        shift = _tapered_shift(field, layout)
+    elif is_static(lowest) and lowest == 1:
+        shift = sint(top) - kept  # the grid's subnormals are the layout's own
+    else:
+        # Both subnormals and the lowest normals of the layout have the exponent `lowest` == 1.
+        start = lowest if is_static(lowest) else jnp.where(lowest > 1, lowest, sint(0))
+        normal = sint(top) - kept
+        shift = jnp.minimum(jnp.maximum(normal + start - field, normal), sint(top))
+        if tapered is not None and not is_static(tapered):
+            implicit = jnp.where(tapered != 0, uint(0), implicit)
+            shift = jnp.where(tapered != 0, _tapered_shift(field, layout), shift)
+    shift = shift.astype(uint)
+    mask = (uint(1) << shift) - uint(1)
+    odd = ((magnitude | implicit) >> shift) & uint(1)
+    rounded = (magnitude + addend(mode, mask, odd, negative)) & ~mask
+
+    # Below the smallest step (if that is a normal word) nothing is kept: zero or one step.
+    unit = lowest - kept
+    if is_static(unit) and unit <= 0:
+        return rounded
+    step = (jnp.maximum(unit, 0) << sint(top)).astype(uint)
+    tiny = jnp.where(magnitude > _tiny_limit(mode, step, negative, layout), step, uint(0))
+    return jnp.where(magnitude < step, tiny, rounded)
+
+
+def _as(value: Array | np.generic, kind: type[np.signedinteger]) -> Any:
+    return kind(value) if isinstance(value, np.generic) else jnp.asarray(value).astype(kind)
+
+
+# Bits HiFloat8 drops beyond top - 3 by floor(abs(exponent) / 4): it keeps 3 fraction bits up to
+# 3, 2 up to 7, 1 up to 15, none below. Two bits an entry. (Above 15 everything overflows.)
+_TAPER_TABLE = 0b11_11_11_11_10_10_01_00
+
+
+def _tapered_shift(field: Array, layout: WordLayout) -> Array:
+    sint = layout.sint
+    index = (jnp.abs(field - sint(layout.bias)) >> sint(1)) & sint(0b1110)
+    return ((sint(_TAPER_TABLE) >> index) & sint(3)) + sint(layout.mantissa_bits - 3)
+
+
+def _tiny_limit(mode: Mode, step: Array, negative: Array, layout: WordLayout) -> Array:
+    """The largest magnitude below one step that still rounds to zero.
+
+    The rule is asked with two bits to discard: what it adds to them (3, 2, 1 or 0) tells whether
+    everything above 0, the half and above, all above the half, or nothing moves up.
+    """
+    uint = layout.uint
+    half = step - layout.implicit
+    limits: list[Any] = []
+    for sign in (0, 1):
+        if isinstance(mode, CastMode):
+            # One-element arrays: NumPy warns of the intended wrap-around of scalars only.
+            one = [np.full(1, v, np.uint32) for v in (3, 0, sign)]
+            limits.append((step, half, half - uint(1), uint(0))[int(addend(mode, *one)[0])])
+        else:
+            extra = addend(mode, *(jnp.uint32(v) for v in (3, 0, sign)))
+            near = jnp.where(extra == 1, half, half - uint(1))
+            limits.append(jnp.where(extra == 0, step, jnp.where(extra == 3, uint(0), near)))
+    if limits[0] is limits[1] or (isinstance(mode, CastMode) and mode not in DIRECTED):
+        return limits[0]
+    return jnp.where(negative != 0, limits[1], limits[0])
+
+
+def wrap_integer(
+    magnitude: Array, negative: Array, layout: WordLayout, uint: type[np.unsignedinteger]
+) -> Array:
+    """The low bits, in ``uint``, of the two's complement of an integral float word."""
+    field = magnitude >> layout.uint(layout.mantissa_bits)
+    significand = (magnitude & layout.fraction) | layout.implicit
+    # One of the two shifts is in range (both, and equal, at 0); the other one gives 0.
+    whole = layout.uint(layout.bias + layout.mantissa_bits)
+    low = (significand >> (whole - field)).astype(uint) | (
+        significand.astype(uint) << (field - whole).astype(uint)
+    )
+    return jnp.where(negative != 0, ~low + uint(1), low)
+
+
+def _wrapped_word(
+    magnitude: Array, negative: Array, layout: WordLayout, params: FormatParams
+) -> Array:
+    """Float32 word of the low ``wrap_bits`` (at most 16) of an integral value."""
+    low = wrap_integer(magnitude, negative, layout, np.uint32)
+    bits = jnp.asarray(params.wrap_bits)
+    half = (jnp.asarray(params.wrap_signed) << bits) >> np.uint32(1)
+    low = low & ((np.uint32(1) << bits) - np.uint32(1))
+    value = ((low ^ half) - half).astype(np.int32).astype(np.float32)  # exact, and never -0
+    return words.as_words(value)
+
+
+def quantize_words(
+    word: Array,
+    params: FormatParams,
+    *,
+    from_half: bool = False,
+    hybrid: bool = False,
+) -> tuple[Array, Array]:
+    """Round float32 or float64 words to a format and fit them into its range.
+
+    Args:
+        word: uint32 or uint64 words.
+        params: the format.
+        from_half: the words were widened from float16 (bears on BF16 and HYBRID).
+        hybrid: HiFloat8's HYBRID mode instead of ``params.mode``.
+
+    Returns:
+        Float32 words on the grid (canonical NaN), and where the value was out of range, infinite
+        or NaN.
+    """
+    layout = F64 if word.dtype == np.uint64 else F32
+    source_magnitude = word & layout.magnitude
+    source_negative = word >> layout.uint(layout.bits - 1)
+    original = word
+    if layout is F64:
+        # Rounding to odd with at least two spare bits keeps the later rounding single (Boldo and
+        # Melquiond, "Emulation of FMA and correctly rounded sums", 2008). Finite values of 2**128
+        # and above become infinity, which overflows every narrower float format alike.
+        original = float64_to_float32(word, params.mode)
+        word = float64_to_float32(word, CastMode.CAST_ODD)
+    magnitude = word & F32.magnitude
+    negative = word >> np.uint32(31)
+    sign = word & params.sign
+
+    if hybrid:
+        rounded = hybrid_magnitude(magnitude, from_half)
+    else:
+        rounded = round_magnitude(
+            magnitude,
+            negative,
+            F32,
+            params.mantissa_bits,
+            params.min_exponent,
+            params.mode,
+            params.tapered,
+        )
+    if not _off(params.least):
+        rounded = jnp.maximum(rounded, params.least)
+    minus = negative != 0
+    limit = _by_sign(minus, params.max_positive, params.max_negative)
+    is_nan = magnitude > F32.inf
+    out_of_range = (rounded > limit) | is_nan
+    if _clamps(params):
+        clamped = jnp.minimum(rounded, limit)
+        out = clamped | _signed(sign, clamped, params)
+        nan = params.nan
+    else:
+        over = _by_sign(minus, params.over_positive, params.over_negative)
+        out = jnp.where(rounded > limit, over, rounded | _signed(sign, rounded, params))
+        nan = params.nan
+    if from_half and not _off(params.keeps_half):
+        out = jnp.where((params.keeps_half != 0) & (magnitude == F32.inf), F32.inf | sign, out)
+        nan = jnp.where(params.keeps_half != 0, words.NAN32, nan)
+    out = jnp.where(is_nan, nan, out)
+
+    if not _off(params.wrap_bits):
+        wraps = (params.wrap_bits != 0) & (source_magnitude < layout.inf)
+        if layout is F64:
+            integral = round_magnitude(
+                source_magnitude,
+                source_negative,
+                F64,
+                np.int32(F64.mantissa_bits),
+                np.int32(F64.mantissa_bits),
+                params.mode,
+            )
+            wrapped = _wrapped_word(integral, source_negative, F64, params)
+        else:
+            wrapped = _wrapped_word(rounded, negative, F32, params)
+        out = jnp.where(wraps, wrapped, out)
+    if is_static(params.identity):
+        if params.identity != 0:
+            out, out_of_range = original, (original & F32.magnitude) >= F32.inf
+    else:
+        out = jnp.where(params.identity != 0, original, out)
+        out_of_range = jnp.where(
+            params.identity != 0, (original & F32.magnitude) >= F32.inf, out_of_range
+        )
+    return out, out_of_range
+
+
+def _clamps(params: FormatParams) -> bool:
+    """Whether an overflow is known to give the largest value of its sign."""
+    return (
+        is_static(params.max_positive)
+        and params.over_positive == params.max_positive
+        and (params.over_negative & F32.magnitude) == params.max_negative
+    )
+
+
+def _signed(sign: Array, magnitude: Array, params: FormatParams) -> Array:
+    """``sign``, dropped from a zero where the format has no -0."""
+    if is_static(params.signed_zero):
+        zero = magnitude == 0
+        return sign if params.signed_zero else jnp.where(zero, np.uint32(0), sign)
+    return jnp.where((magnitude | params.signed_zero) == 0, np.uint32(0), sign)
+
+
+def _by_sign(minus: Array, positive: Any, negative: Any) -> Any:
+    if is_static(positive) and positive == negative:
+        return positive
+    return jnp.where(minus, negative, positive)
+
+
+def float64_to_float32(word: Array, mode: Mode) -> Array:
+    """Round float64 words to float32 words; subnormals kept, infinity and NaN pass."""
+    magnitude = word & F64.magnitude
+    negative = word >> np.uint64(63)
+    rounded = round_magnitude(
+        magnitude,
+        negative,
+        F64,
+        np.int32(F32.mantissa_bits),
+        np.int32(1 - F32.bias),
+        mode,
+    )
+    kept = jnp.where(magnitude >= F64.inf, magnitude, rounded)
+    return words.narrow(kept | (negative << np.uint64(63)))
