@@ -89,6 +89,8 @@ def convert(
     if src is dst:
         return codes
     if dst.kind == "bool":
+        if src.kind == "scale":  # has no zero
+            return jnp.ones_like(codes, np.uint8)
         return integers.nonzero(codes, _magnitude_bits(src))
     if (src, dst) in _ALWAYS_CLAMPS:
         saturate = True

@@ -19,9 +19,9 @@ from npusim.numerics.words import F32, F64, WordLayout
 _STATIC_MODES = {index: mode for mode, index in MODE_INDEX.items()}
 
 
-def is_static(value: object) -> bool:
-    """Whether a parameter is a NumPy scalar known at trace time."""
-    return isinstance(value, np.generic)
+def is_static(*values: object) -> bool:
+    """Whether all parameters are NumPy scalars known at trace time."""
+    return all(isinstance(value, np.generic) for value in values)
 
 
 def _off(value: object) -> bool:
@@ -248,8 +248,9 @@ def quantize_words(
 
 def _clamps(params: FormatParams) -> bool:
     """Whether an overflow is known to give the largest value of its sign."""
+    over = params.over_positive, params.over_negative
     return (
-        is_static(params.max_positive)
+        is_static(params.max_positive, params.max_negative, *over)
         and params.over_positive == params.max_positive
         and (params.over_negative & F32.magnitude) == params.max_negative
     )
@@ -264,7 +265,7 @@ def _signed(sign: Array, magnitude: Array, params: FormatParams) -> Array:
 
 
 def _by_sign(minus: Array, positive: Any, negative: Any) -> Any:
-    if is_static(positive) and positive == negative:
+    if is_static(positive, negative) and positive == negative:
         return positive
     return jnp.where(minus, negative, positive)
 
