@@ -94,6 +94,10 @@ class UnusedRuleWarning(UserWarning):
     """A policy rule matched no site."""
 
 
+class OpaqueKernelWarning(UserWarning):
+    """A kernel whose inside injection cannot see, so that no rule reaches it."""
+
+
 def message(given: str, allowed: str, remedy: str) -> str:
     """Return the three-part text every npusim error carries.
 

@@ -1,0 +1,321 @@
+"""The first pass: which operations a policy touches, found from shapes alone.
+
+A plan mirrors the nesting of the jaxpr: a `Body` for each, with the equations in it that are sites
+or have bodies. Nothing is computed, so a model too large to run can be planned, and the second
+pass (`npusim.inject.walker`) binds every equation that the plan does not mention unchanged.
+"""
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from npusim._errors import NpusimError, OpaqueKernelWarning
+from npusim.dtypes import dtype as dtype_of
+from npusim.inject import _compat, labels
+from npusim.inject.labels import Label
+from npusim.inject.paths import Place
+from npusim.inject.policy import Policy, check_cast
+from npusim.inject.rules import OP_KINDS, kind_of
+from npusim.inject.spec import CastSpec
+
+_GENERATORS = """
+    ball bernoulli beta binomial binomial_inversion btrs categorical cauchy chisquare choice
+    dirichlet double_sided_maxwell exponential f gamma generalized_normal geometric gumbel laplace
+    loggamma logistic lognormal maxwell multivariate_normal normal normal_real orthogonal pareto
+    permutation poisson poisson_knuth poisson_rejection rademacher randint rayleigh shuffle t
+    triangular truncated_normal uniform wald weibull_min
+"""
+GENERATORS = frozenset(f"_{name}" for name in _GENERATORS.split())
+"""Jitted functions of jax.random. bf16 inside a normal generator makes inf: never cast."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Site:
+    """One operation that a rule can speak of.
+
+    Attributes:
+        path: normalised module path.
+        op: primitive.
+        kind: op kind in rules.
+        direction: ``forward`` or ``backward``.
+        rule: number of the rule that matches, from 0; None where none does.
+        roles: role of each operand.
+        shapes: shapes of the operands, then of the results.
+        dtypes: dtypes of the operands, then of the results.
+        casts: pairs of (operand position, ``output`` or ``grad``) and the spec that applies there.
+        recomputed: whether rematerialisation repeats a forward operation here.
+        trips: how often it runs in one call, None where a while loop decides.
+        einsum: einsum subscripts, if it came from one.
+        method: Linen method of the module, if not ``__call__``.
+        source: the user's line that made it.
+    """
+
+    path: str
+    op: str
+    kind: str
+    direction: str
+    rule: int | None
+    roles: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    casts: tuple[tuple[int | str, CastSpec], ...]
+    recomputed: bool
+    trips: int | None
+    einsum: str | None
+    method: str | None
+    source: str
+
+    def __str__(self) -> str:
+        casts = ", ".join(f"{_slot(self, slot)}: {spec}" for slot, spec in self.casts)
+        return f"{self.path} {self.op} {self.direction} [{casts or 'no cast'}]"
+
+
+def _slot(site: Site, slot: int | str) -> str:
+    return slot if isinstance(slot, str) else f"{site.roles[slot]} {slot}"
+
+
+@dataclasses.dataclass(eq=False)
+class Body:
+    """The plan of one jaxpr.
+
+    Attributes:
+        jaxpr: the jaxpr itself, open or closed.
+        sites: the operations in it that are cast, by position.
+        calls: the equations whose bodies have something to do, by position.
+        results: labels of its results.
+        again: for a function with a custom VJP: plans its forward rule, which is traced late.
+    """
+
+    jaxpr: Any
+    sites: dict[int, Site] = dataclasses.field(default_factory=dict)
+    calls: dict[int, list["Body"]] = dataclasses.field(default_factory=dict)
+    results: list[Label | None] = dataclasses.field(default_factory=list)
+    again: Callable[[Any], "Body"] | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether anything in it has to change."""
+        return bool(self.sites or self.calls)
+
+    def all_sites(self) -> Iterator[Site]:
+        """Every cast operation in it and in what it contains."""
+        yield from self.sites.values()
+        for bodies in self.calls.values():
+            for body in bodies:
+                yield from body.all_sites()
+
+
+@dataclasses.dataclass
+class Planner:
+    """Plans jaxprs for one policy.
+
+    Attributes:
+        policy: the policy.
+        sites: every site seen, cast or not, in program order.
+        hit: numbers of the rules that matched something.
+        opaque: what could not be looked into, by name, with its path.
+    """
+
+    policy: Policy
+    sites: list[Site] = dataclasses.field(default_factory=list)
+    hit: set[int] = dataclasses.field(default_factory=set)
+    opaque: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    def body(
+        self,
+        jaxpr: Any,
+        given: Sequence[Label | None],
+        place: Place,
+        trips: int | None = 1,
+        *,
+        record: bool = True,
+    ) -> Body:
+        """Plan one jaxpr whose inputs have these labels."""
+        plan = Body(jaxpr)
+        inner = _compat.opened(jaxpr)
+        known: dict[Any, Label | None] = dict.fromkeys(inner.constvars, labels.INPUT)
+        known |= dict(zip(inner.invars, given, strict=True))
+
+        def read(atom: Any) -> Label | None:
+            return None if _compat.is_literal(atom) else known[atom]
+
+        for position, eqn in enumerate(inner.eqns):
+            here = place.enter(_compat.stack_elements(eqn))
+            operands = [read(atom) for atom in eqn.invars]
+            handler = _CALLS.get(_compat.name_of(eqn))
+            if handler is not None and eqn.params.get("name") not in GENERATORS:
+                bodies, results = handler(self, eqn, operands, here, trips, record)
+                if any(body.active for body in bodies):
+                    plan.calls[position] = bodies
+            else:
+                results = labels.results(eqn, operands, here.direction)
+                if handler is None:
+                    site = self.site(eqn, operands, here, trips, record)
+                    if site is not None and site.casts:
+                        plan.sites[position] = site
+            known |= dict(zip(eqn.outvars, results, strict=True))
+        plan.results = [read(atom) for atom in inner.outvars]
+        return plan
+
+    def site(
+        self, eqn: Any, operands: list[Label | None], place: Place, trips: int | None, record: bool
+    ) -> Site | None:
+        """Return the site that an equation is, None where no rule or kind speaks of it."""
+        name = _compat.name_of(eqn)
+        if name in _compat.OPAQUE or (_compat.bodies(eqn) and name not in _compat.COMBINERS):
+            if record:
+                self.opaque.append((_kernel_name(eqn, name), place.path))
+            return None
+        number = self.policy.find(place.path, name, place.direction)
+        if number is None and kind_of(name) not in OP_KINDS:
+            return None
+        avals = [atom.aval for atom in (*eqn.invars, *eqn.outvars)]
+        roles = labels.roles(operands, place.direction)
+        casts = self._casts(eqn, number, roles, place)
+        site = Site(
+            path=place.path,
+            op=name,
+            kind=kind_of(name),
+            direction=place.direction,
+            rule=number,
+            roles=roles,
+            shapes=tuple(getattr(aval, "shape", ()) for aval in avals),
+            dtypes=tuple(str(getattr(aval, "dtype", "")) for aval in avals),
+            casts=casts,
+            recomputed=place.recomputed,
+            trips=trips,
+            einsum=place.einsum,
+            method=place.method,
+            source=_compat.source_line(eqn),
+        )
+        if record:
+            self.sites.append(site)
+            self.hit |= set() if number is None else {number}
+        return site
+
+    def _casts(
+        self, eqn: Any, number: int | None, roles: tuple[str, ...], place: Place
+    ) -> tuple[tuple[int | str, CastSpec], ...]:
+        found: list[tuple[int | str, CastSpec]] = []
+        if number is not None:
+            rule = self.policy.rules[number]
+            for position, (atom, role) in enumerate(zip(eqn.invars, roles, strict=True)):
+                spec = getattr(rule, role)
+                if spec is not None and self._applies(spec, atom.aval, rule=number, role=role):
+                    found.append((position, spec))
+            if rule.output is not None and any(
+                self._applies(rule.output, var.aval, rule=number, role="output")
+                for var in eqn.outvars
+            ):
+                found.append(("output", rule.output))
+        if place.direction == "forward":
+            # The cotangent that will come back belongs to the backward rule of the same place.
+            back = self.policy.find(place.path, _compat.name_of(eqn), "backward")
+            spec = None if back is None else self.policy.rules[back].grad
+            if spec is not None and any(
+                self._applies(spec, var.aval, rule=back, role="grad") for var in eqn.outvars
+            ):
+                found.append(("grad", spec))
+                self.hit.add(back if back is not None else -1)
+        return tuple(found)
+
+    def _applies(self, spec: CastSpec, aval: Any, rule: int | None, role: str) -> bool:
+        """Whether the spec does anything to a value of this type; checks the target on the way."""
+        dtype = getattr(aval, "dtype", None)
+        if dtype is None or not jnp.issubdtype(dtype, jnp.floating) or not spec.casts(dtype):
+            return False
+        target = self.policy.target
+        if target is not None and target.api != "numerics" and role in ("input", "weight"):
+            try:
+                check_cast(dtype_of(np.dtype(dtype)), spec, target)
+            except NpusimError as error:
+                text = str(error).removeprefix("Given: ")
+                raise type(error)(f"Given: rule {(rule or 0) + 1}, {role}: {text}") from error
+        return True
+
+    def warn(self) -> None:
+        """Warn of kernels that could not be looked into, by name."""
+        for name, path in dict.fromkeys(self.opaque):
+            warnings.warn(
+                f"{name} at {path or 'the top level'} is opaque: its inside is not simulated. "
+                "Apply simulate inside of it, or write that part in plain JAX.",
+                OpaqueKernelWarning,
+                stacklevel=4,
+            )
+
+
+def _kernel_name(eqn: Any, name: str) -> str:
+    for key in ("name", "call_target_name", "target_name"):
+        given = eqn.params.get(key)
+        if isinstance(given, str) and given and given != name:
+            return f"{name} {given!r}"
+    return name
+
+
+def _plain(planner: Planner, eqn: Any, operands: Any, place: Place, trips: Any, record: bool):
+    """Bodies that run once, with the equation's operands: jit, remat, custom rules, calls."""
+    body = planner.body(_compat.bodies(eqn)[0], operands, place, trips, record=record)
+    body.again = lambda jaxpr: planner.body(jaxpr, operands, place, trips, record=False)
+    return [body], body.results
+
+
+def _scan(planner: Planner, eqn: Any, operands: Any, place: Place, trips: Any, record: bool):
+    consts, carry = _compat.scan_layout(eqn)
+    jaxpr = _compat.bodies(eqn)[0]
+
+    def step(carries: list[Label | None]) -> list[Label | None]:
+        given = [*operands[:consts], *carries, *operands[consts + carry :]]
+        return planner.body(jaxpr, given, place, trips, record=False).results[:carry]
+
+    carries = labels.fixpoint(step, operands[consts : consts + carry])
+    given = [*operands[:consts], *carries, *operands[consts + carry :]]
+    inside = None if trips is None else trips * eqn.params["length"]
+    body = planner.body(jaxpr, given, place, inside, record=record)
+    return [body], [*carries, *body.results[carry:]]
+
+
+def _while(planner: Planner, eqn: Any, operands: Any, place: Place, trips: Any, record: bool):
+    of_cond, of_body = _compat.while_layout(eqn)
+    cond, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
+    fixed = operands[of_cond : of_cond + of_body]
+
+    def step(carries: list[Label | None]) -> list[Label | None]:
+        return planner.body(body, [*fixed, *carries], place, None, record=False).results
+
+    carries = labels.fixpoint(step, operands[of_cond + of_body :])
+    tested = planner.body(cond, [*operands[:of_cond], *carries], place, None, record=record)
+    repeated = planner.body(body, [*fixed, *carries], place, None, record=record)
+    return [tested, repeated], carries
+
+
+def _cond(planner: Planner, eqn: Any, operands: Any, place: Place, trips: Any, record: bool):
+    bodies = [
+        planner.body(branch, operands[1:], place, None, record=record)
+        for branch in eqn.params["branches"]
+    ]
+    results = bodies[0].results
+    for body in bodies[1:]:
+        results = [labels.join(a, b) for a, b in zip(results, body.results, strict=True)]
+    return bodies, results
+
+
+_CALLS: dict[str, Any] = {
+    _compat.SCAN: _scan,
+    _compat.WHILE: _while,
+    _compat.COND: _cond,
+    **dict.fromkeys(
+        (
+            _compat.JIT,
+            _compat.REMAT,
+            _compat.CUSTOM_JVP,
+            _compat.CUSTOM_VJP,
+            *_compat.INLINED,
+        ),
+        _plain,
+    ),
+}
+"""Equations whose bodies are walked. Another one with a body is opaque."""

@@ -1,0 +1,185 @@
+"""`Rule`: which operations it speaks of, and the casts it puts on them."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any, Literal, get_args
+
+from npusim._errors import NpusimError, PolicyError, message, nearest
+from npusim.inject import _compat
+from npusim.inject.spec import CastSpec, as_spec
+
+RuleDirection = Literal["both", "forward", "backward"]
+DIRECTIONS: tuple[str, ...] = get_args(RuleDirection)
+ROLES = ("input", "weight", "output", "grad")
+
+OP_KINDS: dict[str, tuple[str, ...]] = {
+    "matmul": (_compat.MATMUL,),
+    "conv": (_compat.CONV,),
+}
+"""Op kinds of rules and the primitives they stand for. A new kind is a row."""
+
+PLANNED_KINDS = ("elementwise", "reduce", "convert", "boundary", "all")
+_CONTROL = ("scan", "while", "cond", "jit", "remat2", "custom_jvp_call", "custom_vjp_call", "call")
+
+
+def kind_of(primitive: str) -> str:
+    """Return the op kind that a primitive belongs to, or its own name."""
+    return next((kind for kind, members in OP_KINDS.items() if primitive in members), primitive)
+
+
+@functools.cache
+def _known_primitives() -> frozenset[str]:
+    return frozenset(_compat.primitive_names() - set(_CONTROL))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rule:
+    """Casts for the operations whose path and kind match.
+
+    Attributes:
+        path: regular expression, searched in the normalised module path (``Net/block_0/attn``);
+            anchor it with ^ and $ where a part would match too much.
+        ops: an op kind (``matmul``, ``conv``), a primitive name (``exp``), or several of them.
+        input: cast of the operands that are neither parameters nor gradients.
+        weight: cast of the operands that descend from the parameters.
+        output: cast of the result.
+        grad: cast of the gradient operand of backward operations; under ``grad(simulate(f))``, of
+            the cotangent that comes back to the operation.
+        accumulate: how the Cube accumulates; not available yet.
+        direction: ``forward``, ``backward`` or ``both``.
+
+    A rule without casts is one that protects: what it matches stays as it is.
+
+    Raises:
+        PolicyError: a wrong regular expression, op kind, direction or cast.
+
+    Example:
+        >>> Rule(path="head", ops="matmul")
+        Rule(path='head', ops='matmul')
+        >>> Rule(input=CastSpec("bf16"), direction="forward")
+        Rule(ops='matmul', input=CastSpec(bf16), direction='forward')
+    """
+
+    path: str = ".*"
+    ops: Any = "matmul"
+    input: Any = None
+    weight: Any = None
+    output: Any = None
+    grad: Any = None
+    accumulate: Any = None
+    direction: str = "both"
+
+    def __post_init__(self):
+        try:
+            re.compile(self.path)
+        except (re.error, TypeError) as error:
+            raise PolicyError(
+                message(
+                    f"path {self.path!r}, which is no regular expression ({error})",
+                    "a regular expression that is searched in the module path",
+                    "Correct it; a backslash before a special character takes it literally.",
+                )
+            ) from error
+        object.__setattr__(self, "ops", _ops(self.ops))
+        if self.direction not in DIRECTIONS:
+            raise PolicyError(
+                message(
+                    f"direction {self.direction!r}",
+                    ", ".join(DIRECTIONS),
+                    f"{nearest(str(self.direction), DIRECTIONS)}Pass one of these names.",
+                )
+            )
+        if self.accumulate is not None:
+            raise PolicyError(
+                message(
+                    f"accumulate={self.accumulate!r}",
+                    "nothing yet: accumulation orders are not available in rules",
+                    "Remove the key; the products accumulate in float32.",
+                )
+            )
+        for role in ROLES:
+            given = getattr(self, role)
+            if given is None:
+                continue
+            try:
+                object.__setattr__(self, role, as_spec(given))
+            except (NpusimError, TypeError) as error:
+                text = str(error).removeprefix("Given: ")
+                kind = type(error) if isinstance(error, NpusimError) else PolicyError
+                raise kind(f"Given: {role}: {text}") from error
+
+    @property
+    def primitives(self) -> tuple[str, ...]:
+        """Names of the primitives the rule speaks of."""
+        names = (self.ops,) if isinstance(self.ops, str) else self.ops
+        return tuple(p for name in names for p in OP_KINDS.get(name, (name,)))
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """The directions it speaks of."""
+        return ("forward", "backward") if self.direction == "both" else (self.direction,)
+
+    def casts(self) -> Iterator[tuple[str, CastSpec]]:
+        """Yield (role, spec) for every cast of the rule."""
+        for role in ROLES:
+            if getattr(self, role) is not None:
+                yield role, getattr(self, role)
+
+    def matches(self, path: str, primitive: str, direction: str) -> bool:
+        """Whether the rule speaks of this operation."""
+        return (
+            primitive in self.primitives
+            and direction in self.directions
+            and re.search(self.path, path) is not None
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the rule as plain data, defaults left out.
+
+        Example:
+            >>> Rule("head", input="bf16").to_dict()
+            {'path': 'head', 'ops': 'matmul', 'input': {'dtype': 'bf16'}}
+        """
+        plain: dict[str, Any] = {
+            "path": self.path,
+            "ops": self.ops if isinstance(self.ops, str) else list(self.ops),
+        }
+        plain |= {role: spec.to_dict() for role, spec in self.casts()}
+        return plain if self.direction == "both" else plain | {"direction": self.direction}
+
+    def __repr__(self) -> str:
+        shown = [f"path={self.path!r}"] if self.path != ".*" else []
+        shown += [f"ops={self.ops!r}"]
+        shown += [f"{role}={spec!r}" for role, spec in self.casts()]
+        shown += [f"direction={self.direction!r}"] if self.direction != "both" else []
+        return f"Rule({', '.join(shown)})"
+
+
+def _ops(given: Any) -> Any:
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, tuple | list) or not names:
+        raise PolicyError(
+            message(f"ops {given!r}", "an op kind or a list of them", "Pass for example 'matmul'.")
+        )
+    for name in names:
+        if name in PLANNED_KINDS:
+            raise PolicyError(
+                message(
+                    f"ops {name!r}, which is planned but not available yet",
+                    f"{', '.join(OP_KINDS)}, or a primitive name such as exp",
+                    "Name the primitives you mean.",
+                )
+            )
+        if name in OP_KINDS or name in _known_primitives():
+            continue
+        known = [*OP_KINDS, *_known_primitives()]
+        raise PolicyError(
+            message(
+                f"ops {name!r}",
+                f"{', '.join(OP_KINDS)}, or the name of a JAX primitive such as exp",
+                f"{nearest(str(name), known)}Pass one of these.",
+            )
+        )
+    return names[0] if len(names) == 1 else tuple(names)

@@ -1,0 +1,201 @@
+"""`simulate`: a function with the casts of a policy in it."""
+
+import dataclasses
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+
+from npusim._errors import PolicyError, UnusedRuleWarning, message
+from npusim.inject import _compat, labels
+from npusim.inject.arguments import Call, Params, take_apart
+from npusim.inject.paths import Place
+from npusim.inject.plan import Body, Planner, Site
+from npusim.inject.policy import Policy
+from npusim.inject.walker import Feed, Observer, Walker
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def simulate(
+    fn: F, policy: Policy, *, params: Params = None, static_argnames: Sequence[str] = ()
+) -> F:
+    """Return ``fn`` as the NPU would compute it: with the casts that ``policy`` asks for.
+
+    The result has the signature of ``fn`` and is a pure function of its arguments: jit it,
+    differentiate it, map it. ``simulate(jax.grad(loss), policy)`` rounds each backward operation as
+    itself, which is what the NPU runs; ``jax.grad(simulate(loss, policy))`` is straight-through
+    (quantization-aware training): the backward operations see the rounded operands, and the
+    cotangent is rounded where a rule has ``grad``.
+
+    Operations that no rule touches are emitted unchanged, so a policy without casts gives the bits
+    of the plain function. An operation with 16-bit operands that is cast runs on float32 carriers
+    and is stored back in its own dtype. Each call traces ``fn`` anew; jit the result where that
+    matters.
+
+    Args:
+        fn: any JAX function; one that was jitted and traced before is transformed all the same.
+        policy: the rules.
+        params: which arguments are parameters: argument numbers, or a predicate on (key path,
+            leaf). Default: leaves under a key ``params``, those of an ``nnx.Param``, else argument
+            0. Closed-over arrays are not parameters.
+        static_argnames: arguments that stay Python values. Arguments that are bool, str, None or
+            callables do in any case.
+
+    Gradient: straight-through by each CastSpec's ``ste``; the rules of custom_jvp and custom_vjp
+        functions are kept.
+
+    Raises:
+        PolicyError: when called, if a per-layer format stands outside of a scan of its length.
+
+    Warns:
+        UnusedRuleWarning: a rule matched nothing. OpaqueKernelWarning: a kernel (Pallas, a custom
+            call, shard_map seen from outside) that could not be looked into.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from npusim.inject import CastSpec, Policy, Rule
+        >>> policy = Policy([Rule(input=CastSpec("int8", "RINT"))])
+        >>> f = simulate(lambda w, x: x @ w, policy)
+        >>> f(jnp.eye(2), jnp.array([[2.5, 300.0]]))
+        Array([[  2., 127.]], dtype=float32)
+    """
+    _check(fn, policy)
+
+    @functools.wraps(fn)
+    def simulated(*args: Any, **kwargs: Any) -> Any:
+        call = take_apart(args, kwargs, params, static_argnames, _names(fn))
+        prepared = prepare(fn, policy, call)
+        prepared.warn()
+        outs, _ = prepared.run(Walker(policy.cast_target))
+        return outs
+
+    return simulated  # pyright: ignore[reportReturnType]
+
+
+def observe(
+    fn: Callable[..., Any],
+    policy: Policy,
+    observer: Observer,
+    *,
+    params: Params = None,
+    static_argnames: Sequence[str] = (),
+) -> Callable[..., tuple[Any, list[tuple[Site, Any]]]]:
+    """Return `simulate`'s function, which also returns a record for every site that is cast.
+
+    The records leave scan, while, cond, jit and remat as values, without host callbacks, so the
+    result may be jitted and differentiated as well.
+    """
+    _check(fn, policy)
+
+    @functools.wraps(fn)
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        call = take_apart(args, kwargs, params, static_argnames, _names(fn))
+        prepared = prepare(fn, policy, call)
+        prepared.warn()
+        outs, tally = prepared.run(Walker(policy.cast_target, observer))
+        return outs, list(zip(prepared.body.all_sites(), tally, strict=True))
+
+    return observed
+
+
+def sites(
+    fn: Callable[..., Any],
+    policy: Policy,
+    *args: Any,
+    params: Params = None,
+    static_argnames: Sequence[str] = (),
+    **kwargs: Any,
+) -> list[Site]:
+    """Return every operation that a rule can speak of, in program order, from shapes alone.
+
+    Args:
+        fn: the function as it is given to `simulate`.
+        policy: the rules.
+        *args: its arguments; `jax.ShapeDtypeStruct` will do.
+        params: as in `simulate`.
+        static_argnames: as in `simulate`.
+        **kwargs: its keyword arguments.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from npusim.inject import Policy, Rule
+        >>> grad = jax.grad(lambda w, x: jnp.sum(x @ w))
+        >>> shape = jax.ShapeDtypeStruct((2, 2), jnp.float32)
+        >>> [s.direction for s in sites(grad, Policy([Rule()]), shape, shape)]
+        ['forward', 'backward']
+    """
+    _check(fn, policy)
+    call = take_apart(args, kwargs, params, static_argnames, _names(fn))
+    return prepare(fn, policy, call).planner.sites
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A call that has been traced and planned."""
+
+    call: Call
+    closed: Any
+    structure: Any
+    body: Body
+    planner: Planner
+
+    def run(self, walker: Walker) -> tuple[Any, list[Any]]:
+        """Emit the function at the call's arguments; the result and the tally."""
+        feed = Feed.of([s for rule in self.planner.policy.rules for _, s in rule.casts()])
+        consts = _compat.constants(self.closed)
+        flat, tally = walker.run(self.body, consts, self.call.arrays, feed)
+        return jax.tree.unflatten(self.structure, flat), tally
+
+    def warn(self) -> None:
+        """Warn of opaque kernels and of rules that matched nothing."""
+        rules = self.planner.policy.rules
+        if any(True for rule in rules for _ in rule.casts()):
+            self.planner.warn()
+        for number, rule in enumerate(rules):
+            if number not in self.planner.hit:
+                warnings.warn(
+                    f"rule {number + 1}, {rule!r}, matched no operation. npusim.inject.sites lists "
+                    "the paths there are.",
+                    UnusedRuleWarning,
+                    stacklevel=3,
+                )
+
+
+def prepare(fn: Callable[..., Any], policy: Policy, call: Call) -> Prepared:
+    """Trace ``fn`` at the call's arguments and plan the result."""
+
+    def flat(*arrays: Any) -> Any:
+        args, kwargs = call.restored(arrays)
+        return fn(*args, **kwargs)
+
+    closed, shape = _compat.trace(flat, *call.arrays)
+    planner = Planner(policy)
+    given = [labels.WEIGHT if is_param else labels.INPUT for is_param in call.params]
+    body = planner.body(closed, given, Place())
+    return Prepared(call, closed, jax.tree.structure(shape), body, planner)
+
+
+def _check(fn: Any, policy: Any) -> None:
+    if not callable(fn):
+        raise PolicyError(message(f"{fn!r}", "a function", "Pass the function, not its result."))
+    if not isinstance(policy, Policy):
+        raise PolicyError(
+            message(
+                f"policy {policy!r}",
+                "npusim.Policy",
+                "Build one: Policy([Rule(...)]), Policy.from_yaml(path) or Policy.from_dict(data).",
+            )
+        )
+
+
+def _names(fn: Any) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(p.name for p in parameters if p.kind in positional)
