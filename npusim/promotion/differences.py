@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from npusim._errors import UnknownNameError, message
 from npusim.dtypes import DataType, dtype
@@ -134,9 +134,7 @@ _REASONS: dict[str, tuple[tuple[_Test, str], ...]] = {
 }
 
 
-def _text(result: Any) -> str:
-    if isinstance(result, bool):
-        return "yes" if result else "no"
+def _text(result: DataType | bool | None) -> str:
     return tables.REFUSED if result is None else str(result)
 
 

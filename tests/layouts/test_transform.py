@@ -303,9 +303,16 @@ def test_npu_arrays_stay_npu_arrays(name):
         assert (np.asarray(packed.unpack().codes) == np.asarray(y.codes)).all()
 
 
+@pytest.mark.parametrize("bad", [3, "ab", (1.5, 2), None, (2, -1)])
+def test_shapes_are_sequences_of_integers(bad):
+    with pytest.raises(InputError, match="a sequence of integers of 0 or more"):
+        storage_shape(bad, "ND", "FRACTAL_NZ", c0=16)
+
+
 def test_64_bits_need_x64():
     x = np.arange(6).reshape(2, 3)
-    with pytest.raises(X64RequiredError, match="array of int64 while jax_enable_x64 is off"):
+    off = pytest.raises(X64RequiredError, match="array of int64 while jax_enable_x64 is off")
+    with jax.enable_x64(False), off:
         trans_data(x, "ND", "FRACTAL_NZ")
     with jax.enable_x64(True):
         y = trans_data(x, "ND", "FRACTAL_NZ")

@@ -68,14 +68,14 @@ def test_assumed_cells_are_bool_sources_and_complex32():
 
 
 def test_arrays_are_judged_by_their_type():
-    assert can_cast(jnp.ones(2), jnp.ones(2, jnp.float16))
-    assert not can_cast(jnp.ones(2), "int8")
+    assert can_cast(jnp.ones(2, jnp.float32), jnp.ones(2, jnp.float16))
+    assert not can_cast(jnp.ones(2, jnp.float32), "int8")
 
 
 def test_refusal():
     check_conversion("s32", "f16")
     with pytest.raises(ConversionError) as error:
-        check_conversion(jnp.ones(2), "int8")
+        check_conversion(jnp.ones(2, jnp.float32), "int8")
     assert error.value.code == 161002
     assert (error.value.src, error.value.dst) == (dtype("f32"), dtype("int8"))
     assert error.value.allowed == tuple(map(dtype, ("fp32", "fp16", "bf16", "fp64")))

@@ -157,6 +157,17 @@ def test_rank_0_keeps_the_width_of_the_other_operand():
     assert result_type(np.zeros(2, np.float16), zero, op="add") is dtype("fp64")
 
 
+def test_rank_0_without_a_type():
+    one, zero = np.zeros(2, np.uint16), np.float32(1.5)
+    with pytest.raises(PromotionError, match="uint16 with fp32, which no type can be derived for"):
+        result_type(one, zero, op="maximum")
+    assert result_type(one, np.int8(1), op="maximum") is dtype("uint16")
+    fp8 = jax.ShapeDtypeStruct((2,), jnp.float8_e5m2)
+    assert result_type(fp8, jax.ShapeDtypeStruct((), jnp.float8_e5m2), op="maximum") is dtype(
+        "e5m2"
+    )
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
