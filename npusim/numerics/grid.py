@@ -67,7 +67,7 @@ def round_magnitude(
     implicit = layout.implicit
     if is_static(tapered) and tapered != 0:
         implicit = uint(0)
-        shift = _tapered_shift(field, layout)
+        shift = _tapered_shift(magnitude, layout)
     elif is_static(lowest) and lowest == 1:
         shift = sint(top) - kept  # the grid's subnormals are the layout's own
     else:
@@ -77,7 +77,7 @@ def round_magnitude(
         shift = jnp.minimum(jnp.maximum(normal + start - field, normal), sint(top))
         if tapered is not None and not is_static(tapered):
             implicit = jnp.where(tapered != 0, uint(0), implicit)
-            shift = jnp.where(tapered != 0, _tapered_shift(field, layout), shift)
+            shift = jnp.where(tapered != 0, _tapered_shift(magnitude, layout), shift)
     shift = shift.astype(uint)
     mask = (uint(1) << shift) - uint(1)
     odd = ((magnitude | implicit) >> shift) & uint(1)
@@ -101,9 +101,11 @@ def _as(value: Array | np.generic, kind: type[np.signedinteger]) -> Any:
 _TAPER_TABLE = 0b11_11_11_11_10_10_01_00
 
 
-def _tapered_shift(field: Array, layout: WordLayout) -> Array:
+def _tapered_shift(magnitude: Array, layout: WordLayout) -> Array:
     sint = layout.sint
-    index = (jnp.abs(field - sint(layout.bias)) >> sint(1)) & sint(0b1110)
+    one = layout.power_of_two(0)
+    exponent = ((magnitude & layout.inf) - one).astype(sint)  # still in the exponent's place
+    index = (jnp.abs(exponent) >> sint(layout.mantissa_bits + 1)) & sint(0b1110)
     return ((sint(_TAPER_TABLE) >> index) & sint(3)) + sint(layout.mantissa_bits - 3)
 
 
