@@ -1,0 +1,1 @@
+"""Sweeps: files, tasks, runs, results."""
