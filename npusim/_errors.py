@@ -36,7 +36,43 @@ class TracedValueError(NpusimError, TypeError):
     """A traced value where a static one is needed."""
 
 
-class PromotionError(NpusimError, TypeError):
+# What an aclnn call returns instead of 0, by number.
+# Source: hicann/opbase include/nnopbase/opdev/op_errno.h.
+ACLNN_STATUS: Mapping[int, str] = {
+    161001: "ACLNN_ERR_PARAM_NULLPTR",
+    161002: "ACLNN_ERR_PARAM_INVALID",
+    361001: "ACLNN_ERR_RUNTIME_ERROR",
+    561000: "ACLNN_ERR_INNER",
+    561001: "ACLNN_ERR_INNER_INFERSHAPE_ERROR",
+    561002: "ACLNN_ERR_INNER_TILING_ERROR",
+    561003: "ACLNN_ERR_INNER_FIND_KERNEL_ERROR",
+    561101: "ACLNN_ERR_INNER_CREATE_EXECUTOR",
+    561103: "ACLNN_ERR_INNER_NULLPTR",
+}
+
+
+class AclnnError(NpusimError):
+    """What an aclnn call reports by a status other than 0.
+
+    Attributes:
+        code: the status: 161001 for a null or destroyed handle, 161002 for a parameter, 561103
+            for what fails inside the call.
+    """
+
+    code: int = 161002
+
+    def __init__(self, text: str, *, code: int | None = None):
+        super().__init__(text)
+        if code is not None:
+            self.code = code
+
+    @property
+    def name(self) -> str:
+        """The status by name, e.g. ``ACLNN_ERR_PARAM_INVALID``."""
+        return ACLNN_STATUS[self.code]
+
+
+class PromotionError(AclnnError, TypeError):
     """Data types that aclnn cannot derive a common type for.
 
     Attributes:
@@ -44,8 +80,6 @@ class PromotionError(NpusimError, TypeError):
         operands: the data types in question.
         partners: for each of them, the data types it could be combined with.
     """
-
-    code = 161002
 
     def __init__(
         self,
@@ -59,7 +93,7 @@ class PromotionError(NpusimError, TypeError):
         self.partners = dict(partners or {})
 
 
-class ConversionError(NpusimError, TypeError):
+class ConversionError(AclnnError, TypeError):
     """A result type that aclnn does not convert to the output's data type.
 
     Attributes:
@@ -68,8 +102,6 @@ class ConversionError(NpusimError, TypeError):
         dst: data type of the output.
         allowed: the data types that ``src`` converts to.
     """
-
-    code = 161002
 
     def __init__(
         self, text: str, *, src: Any = None, dst: Any = None, allowed: tuple[Any, ...] = ()
