@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from npusim._errors import ConfigError, NpusimError, PolicyError, message, nearest
-from npusim.casting import resolve_cast
+from npusim.casting import ResolvedCast, resolve_cast
+from npusim.casting.resolve import warn_fallback
 from npusim.dtypes import DT_FP32
 from npusim.inject.rules import ROLES, Rule
 from npusim.inject.spec import CastSpec
@@ -186,14 +187,15 @@ def _check_target(rules: tuple[Rule, ...], target: Target | None) -> None:
     for number, rule in enumerate(rules):
         for role, spec in rule.casts():
             try:
-                check_cast(DT_FP32, spec, target)
+                for step in check_cast(DT_FP32, spec, target):
+                    warn_fallback(step, stacklevel=5)
             except NpusimError as error:
                 text = str(error).removeprefix("Given: ")
                 raise type(error)(f"Given: rule {number + 1}, {role}: {text}") from error
 
 
-def check_cast(source: Any, spec: CastSpec, target: Target) -> None:
-    """Raise unless the target has the spec's cast, step by step, from ``source``."""
+def check_cast(source: Any, spec: CastSpec, target: Target) -> list[ResolvedCast]:
+    """Raise unless the target has the spec's cast from ``source``; what runs, step by step."""
     if spec.traced:
         raise PolicyError(
             message(
@@ -202,12 +204,14 @@ def check_cast(source: Any, spec: CastSpec, target: Target) -> None:
                 "Name the format, or leave the target out: traced formats live in the laboratory.",
             )
         )
+    steps: list[ResolvedCast] = []
     if spec.via is not None:
         if spec.via is not source:
-            resolve_cast(source, spec.via, None, None, target)
+            steps.append(resolve_cast(source, spec.via, None, None, target))
         source = spec.via
     if spec.dtype is not source:
-        resolve_cast(source, spec.dtype, spec.mode, spec.satmode, target)
+        steps.append(resolve_cast(source, spec.dtype, spec.mode, spec.satmode, target))
+    return steps
 
 
 class _Reader:

@@ -1,11 +1,13 @@
 """Multiplying and dividing by a scale without losing a subnormal.
 
 XLA flushes float32 subnormals in every float operation on CPU, so exponents are moved in integers
-and only significands in [1, 2) meet in a float product. Where nothing lies below 2**-126 the
-results are those of the plain float32 product and quotient, bit for bit.
+and only significands in [1, 2) meet in a float product. Where neither operand nor result is
+subnormal the results are those of the plain float32 product and quotient, bit for bit; a subnormal
+result is rounded a second time.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,10 +19,12 @@ Scalar = Any
 
 _SIGN = np.uint32(0x8000_0000)
 _INF = np.uint32(0x7F80_0000)
+_MAX = np.uint32(0x7F7F_FFFF)
 _ONE = np.uint32(0x3F80_0000)
 _FRACTION = np.uint32(0x007F_FFFF)
 _HIDDEN = np.uint32(0x0080_0000)
-_MAX = np.uint32(0x7F7F_FFFF)
+_TWO_23 = np.uint32(0x4B00_0000)
+_WIDTH = 23
 _BIAS = np.int32(127)
 _SUBNORMAL = np.int32(149)  # a subnormal is its fraction times 2**-149
 
@@ -35,20 +39,6 @@ def value(bits: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(bits, jnp.float32)
 
 
-def split(magnitude: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the word of the significand in [1, 2) and the exponent of a magnitude word.
-
-    Shape: any; both results have it.
-    Special values: zero gives significand 1 and an exponent that means nothing; the caller decides.
-    """
-    # A subnormal's fraction is an integer below 2**23, which becomes a float exactly.
-    subnormal = magnitude < _HIDDEN
-    normal = jnp.where(subnormal, word(magnitude.astype(jnp.float32)), magnitude)
-    exponent = (normal >> np.uint32(23)).astype(jnp.int32) - _BIAS
-    exponent = exponent - jnp.where(subnormal, _SUBNORMAL, np.int32(0))
-    return _ONE | (normal & _FRACTION), exponent
-
-
 def shift(x: jax.Array, exponent: Scalar) -> jax.Array:
     """Return ``x * 2**exponent``, rounded to nearest even where the result is subnormal.
 
@@ -60,34 +50,7 @@ def shift(x: jax.Array, exponent: Scalar) -> jax.Array:
         >>> float(shift(jnp.float32(1.5), -140)) == 1.5 * 2.0**-140
         True
     """
-    bits = word(x)
-    magnitude = bits & ~_SIGN
-    significand, own = split(magnitude)
-    biased = own + jnp.asarray(exponent, jnp.int32) + _BIAS
-    fraction = significand & _FRACTION
-    in_range = jnp.clip(biased, 1, 254).astype(jnp.uint32)
-    normal = (in_range << np.uint32(23)) | fraction
-    drop = jnp.clip(1 - biased, 1, 25).astype(jnp.uint32)
-    whole = fraction | _HIDDEN
-    odd = (whole >> drop) & np.uint32(1)
-    half = np.uint32(1) << (drop - np.uint32(1))
-    small = (whole + half - np.uint32(1) + odd) >> drop
-    moved = jnp.where(biased > 254, _INF, jnp.where(biased < 1, small, normal))
-    special = (magnitude == 0) | (magnitude >= _INF)
-    return value((bits & _SIGN) | jnp.where(special, magnitude, moved))
-
-
-def times(x: jax.Array, factor: Scalar, exponent: Scalar) -> jax.Array:
-    """Return ``x * factor * 2**exponent`` with one float32 product between significands.
-
-    Shape: that of ``x``; ``factor`` is a positive, moderate float32 scalar.
-    Special values: zeros, infinities and NaN of ``x`` are returned as they are.
-
-    Example:
-        >>> float(times(jnp.float32(2.0**-140), 3.0, 0)) == 3 * 2.0**-140
-        True
-    """
-    return _significands(x, exponent, lambda s: s * jnp.asarray(factor, jnp.float32))
+    return _significands(x, exponent, lambda s: s)
 
 
 def divided(x: jax.Array, divisor: float) -> jax.Array:
@@ -101,15 +64,20 @@ def divided(x: jax.Array, divisor: float) -> jax.Array:
         True
     """
     significand, exponent = parts(divisor)
-    if significand == 1.0:
-        return shift(x, -exponent)
-    return _significands(x, -exponent, lambda s: quotient(s, significand))
+    change = (lambda s: s) if significand == 1.0 else (lambda s: quotient(s, significand))
+    return _significands(x, -exponent, change)
 
 
 def multiplied(x: jax.Array, factor: float) -> jax.Array:
-    """Return ``x * factor`` for a static positive factor; a power of two is exact."""
+    """Return ``x * factor`` for a static positive factor; a power of two is exact.
+
+    Example:
+        >>> float(multiplied(jnp.float32(2.0**-140), 3.0)) == 3 * 2.0**-140
+        True
+    """
     significand, exponent = parts(factor)
-    return shift(x, exponent) if significand == 1.0 else times(x, significand, exponent)
+    change = (lambda s: s) if significand == 1.0 else (lambda s: s * np.float32(significand))
+    return _significands(x, exponent, change)
 
 
 def parts(number: float) -> tuple[float, int]:
@@ -129,14 +97,13 @@ def quotient(numerator: jax.Array, divisor: Scalar) -> jax.Array:
 
 
 def largest(x: jax.Array) -> jax.Array:
-    """Return the magnitude word of the largest element; NaN counts as larger than infinity."""
-    return jnp.max(word(x) & ~_SIGN)
+    """Return the magnitude word of the largest element; NaN counts as larger than infinity.
 
-
-def bounded(x: jax.Array, top: jax.Array) -> jax.Array:
-    """Return ``x`` with no magnitude above the word ``top``, in integers, signs kept."""
-    bits = word(x)
-    return value((bits & _SIGN) | jnp.minimum(bits & ~_SIGN, top))
+    The float maximum is several times faster than the integer one and right unless it is zero, when
+    all elements are zeros or subnormals; only then are the words compared.
+    """
+    fast = word(jnp.max(jnp.abs(x)))
+    return lax.cond(fast == 0, lambda: jnp.max(word(x) & ~_SIGN), lambda: fast)
 
 
 def usable(amax: jax.Array) -> jax.Array:
@@ -154,31 +121,73 @@ def to_range(x: jax.Array, amax: jax.Array, top: jax.Array, *, clamp: bool = Tru
     """
     bits = word(x)
     magnitude = bits & ~_SIGN
-    significand, exponent = split(amax)
-    ratio = quotient(jnp.maximum(value(top), 0.0), value(significand))
-    scaled = word(times(x, ratio, -exponent)) & ~_SIGN
+    significand, exponent = _apart(_ordered(amax))
+    ratio = quotient(value(top), value(significand))
+    lowered = _ordered(magnitude if clamp else jnp.minimum(magnitude, _below_overflow(exponent)))
     # Far below any quantum: which tiny value it is does not matter, that it is not zero does.
-    scaled = jnp.where(magnitude == 0, np.uint32(0), jnp.maximum(scaled, _HIDDEN))
+    near_one = jnp.maximum(lowered - (exponent << _WIDTH), _HIDDEN.astype(np.int32))
+    scaled = jnp.maximum(word(value(near_one.astype(jnp.uint32)) * ratio), _HIDDEN)
     scaled = jnp.where(magnitude == amax, top, jnp.minimum(scaled, top) if clamp else scaled)
+    scaled = jnp.where(magnitude == 0, np.uint32(0), scaled)
+    if not clamp:
+        scaled = jnp.where(magnitude >= _INF, magnitude, scaled)
     return value((bits & _SIGN) | scaled)
 
 
 def from_range(x: jax.Array, amax: jax.Array, top: jax.Array) -> jax.Array:
-    """Return ``x * (amax / MAX)``; finite values stay finite."""
-    significand, exponent = split(amax)
+    """Return ``x * (amax / MAX)``; finite values stay finite.
+
+    Special values: the magnitude of ``x`` is 0, infinite, NaN or well inside of float32's range,
+    which a format that is scaled to MAX has.
+    """
+    bits = word(x)
+    magnitude = bits & ~_SIGN
+    significand, exponent = _apart(_ordered(amax))
     factor = quotient(value(significand), value(top))
-    scaled = word(times(x, factor, exponent))
-    magnitude = scaled & ~_SIGN
-    finite = (word(x) & ~_SIGN) < _INF
-    kept = jnp.where(finite, jnp.minimum(magnitude, _MAX), magnitude)
-    return value((scaled & _SIGN) | kept)
+    scaled = jnp.minimum(_together(value(magnitude) * factor, exponent), _MAX)
+    special = (magnitude == 0) | (magnitude >= _INF)
+    return value((bits & _SIGN) | jnp.where(special, magnitude, scaled))
 
 
-def _significands(x: jax.Array, exponent: Scalar, change: Any) -> jax.Array:
+def _ordered(magnitude: jax.Array) -> jax.Array:
+    """Return magnitude words as integers with the exponent on top, subnormals continued below 0.
+
+    Moving the exponent is then one addition. A subnormal's fraction is an integer below 2**23,
+    which becomes a float exactly.
+    """
+    counted = word(magnitude.astype(jnp.float32)).astype(jnp.int32) - (_SUBNORMAL << _WIDTH)
+    return jnp.where(magnitude < _HIDDEN, counted, magnitude.astype(jnp.int32))
+
+
+def _apart(ordered: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the word of the significand in [1, 2) and the exponent."""
+    return _ONE | (ordered.astype(jnp.uint32) & _FRACTION), (ordered >> _WIDTH) - _BIAS
+
+
+def _together(near_one: jax.Array, exponent: Scalar) -> jax.Array:
+    """Return the magnitude word of ``near_one * 2**exponent``."""
+    # Beyond these bounds it is 0 or infinity, and with the room that is left nothing wraps.
+    exponent = jnp.clip(exponent, -250, 250)
+    room = (255 - jnp.maximum(exponent, 0)) << _WIDTH
+    moved = jnp.minimum(word(near_one).astype(jnp.int32), room) + (exponent << _WIDTH)
+    # A subnormal is an integer times 2**-149: adding 2**23 rounds it to one, to nearest even.
+    count = value(jnp.maximum(moved + (_SUBNORMAL << _WIDTH), 0).astype(jnp.uint32))
+    small = word(count + np.float32(2**_WIDTH)) - _TWO_23
+    normal = jnp.minimum(moved, _INF.astype(np.int32)).astype(jnp.uint32)
+    return jnp.where(moved < _HIDDEN.astype(np.int32), small, normal)
+
+
+def _below_overflow(exponent: jax.Array) -> jax.Array:
+    """The magnitude word whose exponent, lowered by ``exponent``, is the highest finite one."""
+    highest = jnp.clip(exponent + 254, 1, 254).astype(jnp.uint32)
+    return (highest << np.uint32(_WIDTH)) | _FRACTION
+
+
+def _significands(x: jax.Array, exponent: Scalar, change: Callable[[Any], Any]) -> jax.Array:
     """Apply ``change`` to the significands of ``x``, then move them to their exponents."""
     bits = word(x)
     magnitude = bits & ~_SIGN
-    significand, own = split(magnitude)
-    moved = word(shift(change(value(significand)), own + jnp.asarray(exponent, jnp.int32)))
+    significand, own = _apart(_ordered(magnitude))
+    moved = _together(change(value(significand)), own + jnp.asarray(exponent, jnp.int32))
     special = (magnitude == 0) | (magnitude >= _INF)
     return value((bits & _SIGN) | jnp.where(special, magnitude, moved))

@@ -11,7 +11,7 @@ import numpy as np
 
 from npusim._errors import CarrierError, InputError, UnknownNameError, message, nearest
 from npusim._grids import ComplexGrid, FloatGrid, IntGrid
-from npusim.casting import FormatParams, fake_cast
+from npusim.casting import FormatParams, fake_cast, resolve_cast
 from npusim.dtypes import DT_FP32, DataType
 from npusim.dtypes import dtype as dtype_of
 from npusim.inject import scaling
@@ -283,8 +283,12 @@ class _Static:
             # In its own type where JAX has one, so that the second step sees the true source.
             if via.jax_dtype in _CARRIERS:
                 x = x.astype(via.jax_dtype)
-        to = params if self.fmt is None else self.fmt
-        return fake_cast(x, to, mode, satmode, target=self.target, ste=ste)
+        if self.fmt is None:
+            return fake_cast(x, params, ste=ste)
+        if self.target.api != "numerics":
+            # A fallback was reported when the policy was loaded; here it just runs.
+            mode = _mode_that_runs(x, self.fmt, mode, satmode, self.target)
+        return fake_cast(x, self.fmt, mode, satmode, target=self.target, ste=ste)
 
     def top(self, params: FormatParams | None) -> jax.Array | None:
         """The word of the value that amax is mapped to; 0 or None where scaling means nothing."""
@@ -297,6 +301,11 @@ class _Static:
         if self.amax_to is not None:
             top = jnp.where(scaling.word(top) == 0, top, jnp.float32(self.amax_to))
         return scaling.word(top)
+
+
+def _mode_that_runs(x: jax.Array, fmt: DataType, mode: Any, satmode: Any, target: Target) -> Any:
+    resolved = resolve_cast(dtype_of(x.dtype), fmt, mode, satmode, target)
+    return resolved.mode if resolved.fallback else mode
 
 
 def apply_cast(spec: CastSpec, x: jax.Array, *, target: Target = LABORATORY) -> jax.Array:
@@ -333,10 +342,12 @@ def _apply(static: _Static, x: jax.Array, params: FormatParams | None) -> jax.Ar
     return _scaled(static, x.astype(jnp.float32), params)
 
 
+# Jitted for eager callers; inlined, so that a caller's own jit still fuses all of it.
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+@functools.partial(jax.jit, static_argnums=(0,), inline=True)
 def _scaled(static: _Static, x: jax.Array, params: FormatParams | None) -> jax.Array:
-    scaled, restore = _scaled_parts(static, x, params)
-    return restore(static.cast(scaled, params).astype(jnp.float32))
+    given, restore = _scaled_parts(static, x, params)
+    return restore(static.cast(given, params).astype(jnp.float32))
 
 
 @_scaled.defjvp
@@ -347,10 +358,15 @@ def _scaled_jvp(static: _Static, primals: Any, tangents: Any) -> tuple[jax.Array
     out = _scaled(static, x, params)
     if static.ste == "identity":
         return out, tangent
+    return out, tangent * jax.lax.stop_gradient(_passes(static, x, params))
+
+
+@functools.partial(jax.jit, static_argnums=(0,), inline=True)
+def _passes(static: _Static, x: jax.Array, params: FormatParams | None) -> jax.Array:
+    """Where the cast passes a tangent, as 1 and 0: its own rule knows."""
     scaled, _ = _scaled_parts(static, x, params)
     ones = jnp.ones_like(scaled)
-    _, passes = jax.jvp(lambda s: static.cast(s, params).astype(jnp.float32), (scaled,), (ones,))
-    return out, tangent * jax.lax.stop_gradient(passes)
+    return jax.jvp(lambda s: static.cast(s, params).astype(jnp.float32), (scaled,), (ones,))[1]
 
 
 def _scaled_parts(static: _Static, x: jax.Array, params: FormatParams | None) -> tuple[Any, Any]:

@@ -210,6 +210,7 @@ class Walker:
         given = list(operands)
         for position, operand in enumerate(operands):
             if position in casts:
+                operand = _typed(eqn.invars[position], operand)
                 after = apply_cast(casts[position], operand, target=self.target)
                 seen.append(Seen(position, casts[position], operand, after))
                 given[position] = after
