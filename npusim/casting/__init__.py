@@ -7,6 +7,8 @@ from npusim.casting.cast import cast as cast
 from npusim.casting.fake import fake_cast as fake_cast
 from npusim.casting.fake import grad_cast as grad_cast
 from npusim.casting.npuarray import NpuArray as NpuArray
+from npusim.casting.provenance import Decision as Decision
+from npusim.casting.provenance import provenance as provenance
 from npusim.casting.resolve import ResolvedCast as ResolvedCast
 from npusim.casting.resolve import Step as Step
 from npusim.casting.resolve import resolve_cast as resolve_cast
@@ -15,6 +17,7 @@ from npusim.casting.support import supported_casts as supported_casts
 from npusim.numerics import FormatParams as FormatParams
 
 __all__ = [
+    "Decision",
     "FormatParams",
     "NpuArray",
     "ResolvedCast",
@@ -25,6 +28,7 @@ __all__ = [
     "fake_cast",
     "from_codes",
     "grad_cast",
+    "provenance",
     "resolve_cast",
     "supported_casts",
     "to_codes",

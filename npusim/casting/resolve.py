@@ -53,12 +53,27 @@ class Step:
 
     def __str__(self) -> str:
         how = {"integral": "to an integral value, ", "deq": "times the scale, "}.get(self.kind, "")
-        over = "saturate" if self.saturate else "keep low bits / inf, NaN"
+        over = _beyond(self.dst, self.saturate)
         if self.through_bits:
             over = f"low bits of a saturating int{self.through_bits}"
         elif self.inf_wraps:
             over = "keep low bits, +inf to -1, -inf to 0"
-        return f"{self.src} -> {self.dst}: {how}{self.mode.short}, {over}"
+        return f"{self.src} -> {self.dst}: {how}{self.mode.short}{over and ', '}{over}"
+
+
+def _beyond(dst: DataType, saturate: bool) -> str:
+    """What happens to a value beyond the range of ``dst``, in a few words."""
+    grid = dst.part.grid
+    if isinstance(grid, IntGrid):
+        return "" if dst.kind == "bool" else "clamp" if saturate else "keep low bits"
+    if isinstance(grid, ScaleGrid):
+        return "inf and NaN become NaN"
+    if isinstance(grid, FloatGrid) and grid.nan_code is None:
+        return "clamp, NaN becomes 0"
+    if dst.part.bits >= 32 or not saturate:
+        lacks = getattr(grid, "inf_code", None) is None
+        return f"overflow becomes {'NaN' if lacks else 'inf'}, NaN stays"
+    return "clamp to MAX, NaN becomes 0"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +89,7 @@ class ResolvedCast:
         satmode: the saturation that runs.
         steps: the chain; empty where the input is returned as it is.
         fallback: the requested mode is not available and another one runs.
-        exact: every value of the source is a value of the destination.
+        exact: no value changes: every value of the source is one of the destination.
         grade: ``documented``, ``implementation``, ``measured``, ``assumed`` or ``hypothetical``.
         source: where the rule stands.
         notes: what else to know.
@@ -166,7 +181,7 @@ def _resolve(
     if row.kind == "integral" and requested is CastMode.CAST_NONE and target.api == "pypto":
         return _identity(src, target, requested, satmode)
     effective = _effective_mode(row, requested, target)
-    exact = is_exact(src, dst)
+    exact = row.kind != "integral" and is_exact(src, dst)
     saturate, notes = _saturation(row, satmode, target)
     step = Step(
         src=src,

@@ -1,10 +1,12 @@
-"""What commands share: rows printed as a table, CSV or JSON, and errors as one line."""
+"""What commands share: options, rows printed as a table, CSV or JSON, and errors as one line."""
 
 import csv
+import inspect
 import json
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,8 +17,38 @@ from npusim._errors import message
 
 OUTPUTS = ("table", "csv", "json")
 
+OutputOption = Annotated[str, typer.Option("--format", help="How to print: table, csv or json.")]
+SocOption = Annotated[
+    str, typer.Option(help="Chip: 950PR (950, 950DT, A5) or A2A3 (A2, A3, 910B).")
+]
+ApiOption = Annotated[
+    str,
+    typer.Option(
+        help="Entry point: pypto, ascendc, aclnn, or numerics (the laboratory: no table)."
+    ),
+]
+OverflowOption = Annotated[
+    str, typer.Option(help="Float overflow mode of the device, for pypto and aclnn.")
+]
+LevelOption = Annotated[str, typer.Option(help="Which cast of Ascend C on 950: memory or reg.")]
+ModeOption = Annotated[
+    str | None,
+    typer.Option(
+        help="NONE, RINT, FLOOR, CEIL, ROUND, TRUNC, ODD or HYBRID.", show_default="the API's"
+    ),
+]
+SatOption = Annotated[
+    str | None, typer.Option("--sat", "--satmode", help="on or off.", show_default="the API's")
+]
+
 # Wide enough for the widest table, where there is no terminal to ask for its width.
 _PIPE_WIDTH = 200
+
+
+def paragraphs(function: Callable[..., object]) -> str:
+    """The docstring of a command with one line a paragraph, so that the terminal breaks it."""
+    doc = inspect.getdoc(function) or ""
+    return "\n\n".join(" ".join(part.split()) for part in doc.split("\n\n"))
 
 
 def fail(error: Exception) -> NoReturn:
@@ -24,6 +56,13 @@ def fail(error: Exception) -> NoReturn:
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"[red]error:[/red] {escape(' '.join(str(error).split()))}")
     raise typer.Exit(2) from error
+
+
+def note(line: str) -> None:
+    """Print a remark on stderr, where it does not get in the way of data."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(
+        f"[yellow]note:[/yellow] {escape(line)}"
+    )
 
 
 def check_output(output: str) -> None:
@@ -39,33 +78,44 @@ def print_rows(
     *,
     title: str = "",
     styles: Mapping[str, str] | None = None,
+    whole: Sequence[str] = (),
 ) -> None:
     """Print ``rows`` with the given columns on stdout.
 
-    Absent keys print as nothing. In JSON the values keep their types, else they are text.
+    Absent keys print as nothing. In JSON the values keep their types, else they are text. The
+    columns in ``whole`` are never broken in the table, however narrow the terminal.
     """
     rows = list(rows)
     if output == "json":
         picked = [{c: row[c] for c in columns if c in row} for row in rows]
-        sys.stdout.write(json.dumps(picked, indent=1) + "\n")
+        print_json(picked)
         return
     if output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows([text(row.get(column, "")) for column in columns] for row in rows)
         return
-    table = Table(title=escape(title) or None, title_justify="left", header_style="bold cyan")
+    if title:  # not the table's own: that would be broken where the table is narrow
+        console().print(f"[italic]{escape(title)}[/italic]")
+    table = Table(header_style="bold cyan")
     for column in columns:
-        table.add_column(column, style=(styles or {}).get(column))
+        # Fold: a narrow terminal must not lose digits.
+        style = (styles or {}).get(column)
+        table.add_column(column, style=style, overflow="fold", no_wrap=column in whole)
     for row in rows:
         table.add_row(*(escape(text(row.get(column, ""))) for column in columns))
     console().print(table)
 
 
+def print_json(data: object) -> None:
+    """Print plain data as JSON on stdout."""
+    sys.stdout.write(json.dumps(data, indent=1) + "\n")
+
+
 def console() -> Console:
-    """Return the console of stdout, wide where nobody looks at it."""
-    tty = sys.stdout.isatty()
-    return Console(highlight=False, width=None if tty else _PIPE_WIDTH)
+    """Return the console of stdout, wide where nobody looks at it and COLUMNS says nothing."""
+    asked = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if asked else _PIPE_WIDTH)
 
 
 def text(value: object) -> str:
