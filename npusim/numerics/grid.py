@@ -223,7 +223,6 @@ def quantize_words(
     out = jnp.where(is_nan, nan, out)
 
     if not _off(params.wrap_bits):
-        wraps = (params.wrap_bits != 0) & (source_magnitude < layout.inf)
         if layout is F64:
             integral = round_magnitude(
                 source_magnitude,
@@ -236,7 +235,9 @@ def quantize_words(
             wrapped = _wrapped_word(integral, source_negative, F64, params)
         else:
             wrapped = _wrapped_word(rounded, negative, F32, params)
-        out = jnp.where(wraps, wrapped, out)
+        wrapped = jnp.where(source_magnitude < layout.inf, wrapped, out)
+        # Alone under a scalar condition, so that a compiler can branch around it.
+        out = jnp.where(jnp.asarray(params.wrap_bits) != 0, wrapped, out)
     if is_static(params.identity):
         if params.identity != 0:
             out, out_of_range = original, (original & F32.magnitude) >= F32.inf

@@ -74,14 +74,27 @@ DIRECTED = (CastMode.CAST_FLOOR, CastMode.CAST_CEIL)  # the rules that look at t
 
 
 def addend(mode: Mode, mask: Any, odd: Any, negative: Any) -> Any:
-    """Apply the rule of ``mode``, a CastMode or a traced index out of `MODE_INDEX`.
-
-    A traced mode is chosen by `where`: a switch would break the fusion.
-    """
+    """Apply the rule of ``mode``, a CastMode or a traced index out of `MODE_INDEX`."""
     if isinstance(mode, CastMode):
         return RULES[mode](mask, odd, negative)
-    out = RULES[CastMode.CAST_TRUNC](mask, odd, negative)
-    for candidate, rule in RULES.items():
-        if candidate is not CastMode.CAST_TRUNC:
-            out = jnp.where(mode == MODE_INDEX[candidate], rule(mask, odd, negative), out)
-    return out
+    return _traced_addend(mode, mask, odd, negative)
+
+
+def _traced_addend(mode: Any, mask: Array, odd: Array, negative: Array) -> Array:
+    """All rules at once, chosen by words that are all ones or zero.
+
+    Two families, nearest and directed, with half the operations of six rules and five selections.
+    (A switch on the mode would break the fusion.) A test holds this to `RULES`.
+    """
+    word = mask.dtype.type
+
+    def when(*modes: CastMode) -> Array:
+        chosen = jnp.bool_(False)
+        for candidate in modes:
+            chosen = chosen | (mode == MODE_INDEX[candidate])
+        return jnp.where(chosen, ~word(0), word(0))
+
+    nearest = (mask >> 1) + ((odd | when(CastMode.CAST_ROUND)) & mask & word(1))
+    up = jnp.where(negative != 0, when(CastMode.CAST_FLOOR), when(CastMode.CAST_CEIL))
+    up = up | (when(CastMode.CAST_ODD) & (odd - word(1)))
+    return (nearest & when(CastMode.CAST_RINT, CastMode.CAST_ROUND)) | (mask & up)
