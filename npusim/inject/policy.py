@@ -228,7 +228,9 @@ class _Reader:
         target = keys.get("target")
         if target is not None and not isinstance(target, Target):
             given = self.mapping("target", target, _TARGET_KEYS)
-            target = self.build("target", Target, given)
+            # YAML reads the chip 950 as a number.
+            names = {k: str(v) if isinstance(v, int) else v for k, v in given.items()}
+            target = self.build("target", Target, names)
         return self.build("rules", Policy, {"rules": rules, "target": target})
 
     def rule(self, key: str, data: Any) -> Rule:
