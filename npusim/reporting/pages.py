@@ -1,6 +1,5 @@
 """The files of a report: results.csv, summary.md and a self-contained report.html."""
 
-import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -97,6 +96,7 @@ def markdown(summary: Summary) -> str:
 def html(summary: Summary) -> str:
     """The report as one HTML page that refers to nothing outside itself."""
     import jinja2
+    import yaml
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("npusim.reporting"),
@@ -118,8 +118,9 @@ def html(summary: Summary) -> str:
         {
             "heading": "Training curves",
             "alt": "Training loss against step, one panel for each combination of the other axes.",
-            "caption": "Training loss, mean over seeds; the wide grey line is the baseline. "
-            "A cross marks where a seed diverged; at the upper edge: before the first point.",
+            "caption": "Training loss, mean over the seeds whose loss is finite there; the wide "
+            "grey line is the baseline. A cross marks the last finite loss of a seed that "
+            "diverged; at the upper edge: it never had one.",
             "uri": plots.data_uri(plots.svg(plots.curves(summary))),
         },
     ]
@@ -140,5 +141,5 @@ def html(summary: Summary) -> str:
         lines=tables.body(summary),
         lead=1 + len(summary.axes),
         facts=facts(summary),
-        config=json.dumps(summary.config, indent=2),
+        config=yaml.safe_dump(summary.config, sort_keys=False, default_flow_style=None),
     )

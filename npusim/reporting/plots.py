@@ -167,9 +167,9 @@ def title(point: dict[str, Any]) -> str:
 
 
 def curves(summary: Summary) -> "Figure":
-    """Training loss against step, mean over seeds, the baseline dashed in each panel.
+    """Training loss against step, mean over seeds, the baseline in each panel.
 
-    A curve ends where training of any seed lost its last finite loss; a cross marks the place.
+    A cross marks where a seed had its last finite loss.
     """
     axes, layout = summary.axes, Layout.of(summary.axes)
     points = layout.facet_points(axes)
@@ -178,7 +178,7 @@ def curves(summary: Summary) -> "Figure":
     lines = math.ceil(len(downs) / columns) * len(points)
     figure = _figure(max(2.35 * columns, 4.5) + 0.3, 2.1 * lines + 0.7)
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-    base = _mean_curve(summary, "baseline", None)
+    base = [r.curve for r in summary.records if r.kind == "baseline"]
     handles: dict[str, Any] = {}
     per_point = lines // len(points)
     for p, point in enumerate(points):
@@ -186,9 +186,9 @@ def curves(summary: Summary) -> "Figure":
             panel = grid[p * per_point + d // columns][d % columns]
             name = {layout.down: down} if layout.down else {}
             panel.set_title(title(name | point) or summary.config["name"], fontsize=9)
-            if base is not None:
+            if base:
                 handles["baseline"] = panel.plot(
-                    *base, color="black", linewidth=2.2, alpha=0.45, zorder=1
+                    *_mean_curve(base), color="black", linewidth=2.2, alpha=0.45, zorder=1
                 )[0]
             for i, value in enumerate(axes[layout.across]):
                 at = {n: _at(layout, point, value, down)[n] for n in axes}
@@ -210,17 +210,19 @@ def _draw_curve(
 ) -> None:
     from matplotlib.lines import Line2D
 
-    curve = _mean_curve(summary, "trial", at)
-    if curve is None:
+    runs = [r.curve for r in summary.records if r.kind == "trial" and r.axes == at]
+    if not runs:
         return
     colour = COLOURS[i % len(COLOURS)]
-    steps, losses = curve
+    steps, losses = _mean_curve(runs)
     handles[name] = panel.plot(
         steps, losses, color=colour, linestyle=STYLES[i % len(STYLES)], linewidth=1.3, zorder=2
     )[0]
-    if losses and not math.isfinite(losses[-1]):
+    for run in runs:
+        if run["loss"][-1] is not None:
+            continue
         handles["diverged"] = Line2D([], [], color="#666666", marker="x", linestyle="")
-        last = max((k for k, v in enumerate(losses) if math.isfinite(v)), default=None)
+        last = max((k for k, v in enumerate(run["loss"]) if v is not None), default=None)
         marker = {"color": colour, "marker": "x", "markersize": 6, "linestyle": "", "zorder": 3}
         if last is None:
             # Nothing to stand on: a place of its own at the upper edge.
@@ -249,16 +251,10 @@ def _dress_curves(grid: Any) -> None:
                 panel.set_ylabel("training loss", fontsize=9)
 
 
-def _mean_curve(
-    summary: Summary, kind: str, axes: dict[str, Any] | None
-) -> tuple[list[float], list[float]] | None:
-    found = [
-        r.curve for r in summary.records if r.kind == kind and (axes is None or r.axes == axes)
-    ]
-    if not found:
-        return None
+def _mean_curve(runs: list[dict[str, list[Any]]]) -> tuple[list[float], list[float]]:
+    """Steps, and at each the mean over the seeds whose loss is finite there."""
     losses = []
-    for values in zip(*(curve["loss"] for curve in found), strict=False):
+    for values in zip(*(run["loss"] for run in runs), strict=False):
         known = [v for v in values if v is not None]
-        losses.append(sum(known) / len(known) if len(known) == len(values) else math.nan)
-    return found[0]["step"][: len(losses)], losses
+        losses.append(sum(known) / len(known) if known else math.nan)
+    return runs[0]["step"][: len(losses)], losses

@@ -127,7 +127,8 @@ def rich_table(summary: Summary) -> "Table":
 
     columns, lines = pivot(summary)
     lead = len(columns) - len(summary.axes[Layout.of(summary.axes).across])
-    caption = f"mean ± standard deviation over {len(summary.config['seeds'])} seeds"
+    seeds = len(summary.config["seeds"])
+    caption = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
     if summary.baseline is not None:
         caption += f"\nbaseline: {cell(summary.baseline, summary.headline)}"
     table = Table(title=f"{summary.config['name']}: held-out {summary.headline}", caption=caption)

@@ -18,12 +18,7 @@ import yaml
 from tests.sweep.tiny import config
 
 ROOT = Path(__file__).parents[2]
-# Through the command's own module, as npusim.cli.app registers it.
-START = (
-    "import typer; from npusim.cli.sweep import register; "
-    "app = typer.Typer(); register(app); app(prog_name='npusim')"
-)
-COMMAND = [sys.executable, "-W", "error", "-c", START]
+COMMAND = [sys.executable, "-W", "error", "-m", "npusim.cli.app"]
 ENVIRONMENT = os.environ | {"COLUMNS": "80", "PYTHONPATH": str(ROOT)}
 
 DIGITS = """

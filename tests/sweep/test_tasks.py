@@ -115,14 +115,14 @@ def test_digits_are_the_real_images_in_a_fixed_split():
 def test_digits_learn_and_count_lost_images_as_missed(name):
     digits = importlib.import_module("npusim.sweep.digits")
     task = getattr(digits, name)(steps=5)
-    params = task.init(jax.random.key(0))
+    params = jax.jit(task.init)(jax.random.key(0))
     batch = next(iter(task.batches("train", 0)))
-    loss, grads = jax.value_and_grad(task.loss)(params, batch, jax.random.key(1))
+    loss, grads = jax.jit(jax.value_and_grad(task.loss))(params, batch, jax.random.key(1))
     assert 1.5 < loss < 4
     assert "head" in params["params"]
     assert jax.tree.structure(grads) == jax.tree.structure(params)
-    broken = jax.tree.map(lambda x: x * np.nan, params)
-    assert task.metrics(broken, "test")["accuracy"] == 0
+    broken = jax.tree.map(lambda x: np.full(x.shape, np.nan, x.dtype), params)
+    assert jax.jit(lambda p: task.metrics(p, "test"))(broken)["accuracy"] == 0
 
 
 def test_a_step_that_is_not_finite_can_be_skipped():
