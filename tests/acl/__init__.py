@@ -1,0 +1,1 @@
+"""Handles, views and two-step calls of npusim.acl."""
