@@ -72,6 +72,8 @@ _LAZY = {
     "Rule": "npusim.inject",
     "simulate": "npusim.inject",
     "flax": None,
+    "numpy": None,
+    "ops": None,
     "pypto": None,
 }
 
