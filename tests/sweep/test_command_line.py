@@ -59,7 +59,7 @@ def start(*arguments, cwd):
 
 
 def wait_for_lines(path, count, process):
-    for _ in range(3000):
+    for _ in range(15_000):
         if path.exists() and path.read_bytes().count(b"\n") >= count:
             return
         assert process.poll() is None, process.communicate()

@@ -47,7 +47,7 @@ def finished(tmp_path_factory):
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     records = run_sweep(parsed, folder, watcher=log)
-    jax.monitoring.clear_event_listeners()
+    jax.monitoring.unregister_event_duration_listener(listen)
     return parsed, folder, log, records, events
 
 
