@@ -73,12 +73,13 @@ def from_codes(codes: Any, dtype: Any, packed: bool = False) -> Array | NpuArray
     if not isinstance(array, Tracer):
         host = np.asarray(array)
         if host.size and (int(host.max()) >= 1 << bits or int(host.min()) < 0):
+            low, high = int(host.min()), int(host.max())
+            given = f"code {low}" if low == high else f"codes from {low} to {high}"
+            remedy = f"Give the low {bits} bits of each code."
+            if fmt.bits == 4 and not packed:
+                remedy += " For bytes of two codes pass packed=True."
             raise InputError(
-                message(
-                    f"codes from {host.min()} to {host.max()} for {fmt.short}",
-                    f"0 to {(1 << bits) - 1} ({bits} bits)",
-                    "Mask the codes, or pass packed=True for bytes of two 4-bit codes.",
-                )
+                message(f"{given} for {fmt.short}", f"0 to {(1 << bits) - 1} ({bits} bits)", remedy)
             )
         array = host.astype(kind)
     device_codes = jnp.asarray(array).astype(kind)

@@ -12,7 +12,13 @@ from npusim import dtypes, numerics
 from npusim._errors import InputError, TracedValueError, message
 from npusim.casting.array import array
 from npusim.casting.npuarray import NpuArray, check_packable
-from npusim.casting.resolve import PYPTO, ResolvedCast, resolve_cast, warn_fallback
+from npusim.casting.resolve import (
+    PYPTO,
+    ResolvedCast,
+    check_target,
+    resolve_cast,
+    warn_fallback,
+)
 from npusim.casting.run import run_compiled
 from npusim.casting.storage import check_x64, parts, source, store
 from npusim.dtypes import DT_FP16, DataType
@@ -84,6 +90,7 @@ def cast(
     """
     fmt = static_dtype(dtype, "cast")
     check_static(mode=mode, satmode=satmode)
+    check_target(target)
     x, src = source(x)
     if target.api == "pypto":
         _check_pypto_input(x.shape)

@@ -13,7 +13,14 @@ from npusim import dtypes, numerics
 from npusim._errors import CarrierError, InputError, UnknownNameError, message
 from npusim.casting.cast import check_static, static_dtype
 from npusim.casting.npuarray import NpuArray
-from npusim.casting.resolve import ResolvedCast, Step, is_exact, resolve_cast, warn_fallback
+from npusim.casting.resolve import (
+    ResolvedCast,
+    Step,
+    check_target,
+    is_exact,
+    resolve_cast,
+    warn_fallback,
+)
 from npusim.casting.run import run_steps
 from npusim.casting.storage import parts, source
 from npusim.dtypes import DT_DOUBLE, DT_FP32, DataType
@@ -78,6 +85,7 @@ def fake_cast(
         raise UnknownNameError(
             message(f"ste={ste!r}", ", ".join(STE_RULES), "Pass one of these names.")
         )
+    check_target(target)
     x, src = source(x)
     if src.kind == "complex" and not isinstance(x, NpuArray):
         x = jnp.asarray(x)

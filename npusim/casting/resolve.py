@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from npusim import dtypes
-from npusim._errors import CastFallbackWarning, UnsupportedCastError, message
+from npusim._errors import CastFallbackWarning, InputError, UnsupportedCastError, message
 from npusim._grids import FloatGrid, IntGrid, ScaleGrid, TaperedGrid
 from npusim.casting.support import (
     SupportedCast,
@@ -137,6 +137,7 @@ def resolve_cast(
         >>> cast.mode, cast.satmode, cast.grade
         (<CastMode.CAST_TRUNC: 'CAST_TRUNC'>, <SaturationMode.OFF: 'OFF'>, 'documented')
     """
+    check_target(target)
     return _resolve(
         dtypes.dtype(src),
         dtypes.dtype(dst),
@@ -144,6 +145,18 @@ def resolve_cast(
         None if satmode is None else saturation_mode(satmode),
         target,
     )
+
+
+def check_target(target: Any) -> None:
+    """Raise InputError unless ``target`` is a Target."""
+    if not isinstance(target, Target):
+        raise InputError(
+            message(
+                f"target={target!r}",
+                "an npusim.Target",
+                "Write target=npusim.Target(soc, api), e.g. npusim.Target('A2A3', 'pypto').",
+            )
+        )
 
 
 def warn_fallback(resolved: ResolvedCast, stacklevel: int = 3) -> None:
@@ -376,7 +389,7 @@ def is_exact(src: DataType, dst: DataType) -> bool:
 
 
 def _names(rows: Iterable[DataType]) -> str:
-    return ", ".join(row.short for row in rows) or "none"
+    return ", ".join(row.short for row in rows)
 
 
 def _no_pair(src: DataType, dst: DataType, target: Target) -> UnsupportedCastError:
@@ -389,5 +402,9 @@ def _no_pair(src: DataType, dst: DataType, target: Target) -> UnsupportedCastErr
     else:
         remedy = f"No chip or entry point has the pair. {remedy}"
     return UnsupportedCastError(
-        message(f"{src} -> {dst} on {target}", f"from {src} to {_names(legal)}", remedy)
+        message(
+            f"{src} -> {dst} on {target}",
+            f"from {src} to {_names(legal)}" if legal else f"no cast from {src} at all",
+            remedy,
+        )
     )

@@ -170,6 +170,9 @@ def _one(given: Exact, code: int, got: Exact, out: int, step: Step, soc: str | N
     parts = _round(given, code, grid, step)
     rounded = parts.pop("rounded")
     beyond = "" if step.kind == "integral" else _range(rounded, got, step)
+    if step.mode is CastMode.CAST_HYBRID and given.magnitude >= _HYBRID_OVERFLOW:
+        beyond = f"{decimal(given.magnitude)} >= {_HYBRID_OVERFLOW}: "
+        beyond += _overflow(None, rounded, got, step)
     return dataclasses.replace(done, **parts, overflow=beyond)
 
 
