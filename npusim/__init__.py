@@ -11,12 +11,15 @@ they are first used.
 import importlib
 from typing import Any
 
+from npusim._errors import AclnnError as AclnnError
 from npusim._errors import CarrierError as CarrierError
 from npusim._errors import CastFallbackWarning as CastFallbackWarning
 from npusim._errors import ConfigError as ConfigError
+from npusim._errors import ConversionError as ConversionError
 from npusim._errors import InputError as InputError
 from npusim._errors import NpusimError as NpusimError
 from npusim._errors import PolicyError as PolicyError
+from npusim._errors import PromotionError as PromotionError
 from npusim._errors import TracedValueError as TracedValueError
 from npusim._errors import UnknownNameError as UnknownNameError
 from npusim._errors import UnsupportedCastError as UnsupportedCastError
@@ -63,6 +66,8 @@ from npusim.modes import OverflowMode as OverflowMode
 from npusim.modes import SaturationMode as SaturationMode
 from npusim.modes import SoC as SoC
 from npusim.modes import Target as Target
+from npusim.promotion import can_cast as can_cast
+from npusim.promotion import result_type as result_type
 
 __version__ = "0.1.0"
 
@@ -71,10 +76,12 @@ _LAZY = {
     "Policy": "npusim.inject",
     "Rule": "npusim.inject",
     "simulate": "npusim.inject",
+    "acl": None,
     "flax": None,
     "numpy": None,
     "ops": None,
     "pypto": None,
+    "training": None,
 }
 
 

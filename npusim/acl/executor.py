@@ -1,7 +1,7 @@
 """aclOpExecutor: the plan that the first call of an operator makes and the second one runs."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from npusim._errors import AclnnError, message
 from npusim.acl.status import (
@@ -97,6 +97,48 @@ def run_executor(op: str, executor: Any) -> int:
     with reported(INNER_NULLPTR):
         plan.run()
     return ACLNN_SUCCESS
+
+
+class SecondCall(Protocol):
+    """The second call of an operator."""
+
+    def __call__(
+        self, workspace: Any, workspaceSize: int, executor: aclOpExecutor, stream: aclrtStream
+    ) -> int:
+        """Run the executor and return 0."""
+        ...
+
+
+_DOC = """Run the executor that {op}GetWorkspaceSize made, and return 0.
+
+The output is written in place; the executor is spent.
+
+Args:
+    workspace: device memory for intermediates; npusim needs none, so None will do.
+    workspaceSize: what the first call returned.
+    executor: likewise.
+    stream: accepted, without effect.
+
+Raises:
+    AclnnError: 161001: a tensor was destroyed in between; 161002: the executor of another call;
+        561103: an executor that is None or spent, or a failure inside.
+
+Source: the operator's page of the CANN manual.
+"""
+
+
+def second_call(op: str) -> SecondCall:
+    """The second call of operator ``op``, under its own name."""
+
+    def call(
+        workspace: Any, workspaceSize: int, executor: aclOpExecutor, stream: aclrtStream
+    ) -> int:
+        del workspace, workspaceSize, stream
+        return run_executor(op, executor)
+
+    call.__name__ = call.__qualname__ = op
+    call.__doc__ = _DOC.format(op=op)
+    return call
 
 
 def aclSetAclOpExecutorRepeatable(executor: aclOpExecutor) -> int:
