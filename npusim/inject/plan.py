@@ -33,9 +33,9 @@ GENERATORS = frozenset(f"_{name}" for name in _GENERATORS.split())
 """Jitted functions of jax.random. bf16 inside a normal generator makes inf: never cast."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Site:
-    """One operation that a rule can speak of.
+    """One operation that a rule can speak of: plain data, comparable and hashable.
 
     Attributes:
         path: normalised module path.
@@ -46,7 +46,8 @@ class Site:
         roles: role of each operand.
         shapes: shapes of the operands, then of the results.
         dtypes: dtypes of the operands, then of the results.
-        casts: pairs of (operand position, ``output`` or ``grad``) and the spec that applies there.
+        casts: pairs of where and what: ``("weight 1", "fp8_e4m3 RINT")``; besides the operands
+            there are ``output`` and ``grad``, the cotangent that comes back.
         recomputed: whether rematerialisation repeats a forward operation here.
         trips: how often it runs in one call, None where a while loop decides.
         einsum: einsum subscripts, if it came from one.
@@ -62,7 +63,7 @@ class Site:
     roles: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
-    casts: tuple[tuple[int | str, CastSpec], ...]
+    casts: tuple[tuple[str, str], ...]
     recomputed: bool
     trips: int | None
     einsum: str | None
@@ -70,12 +71,20 @@ class Site:
     source: str
 
     def __str__(self) -> str:
-        casts = ", ".join(f"{_slot(self, slot)}: {spec}" for slot, spec in self.casts)
+        casts = ", ".join(f"{where}: {what}" for where, what in self.casts)
         return f"{self.path} {self.op} {self.direction} [{casts or 'no cast'}]"
 
 
-def _slot(site: Site, slot: int | str) -> str:
-    return slot if isinstance(slot, str) else f"{site.roles[slot]} {slot}"
+Slot = int | str
+"""Position of an operand, ``output`` or ``grad``."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Planned:
+    """A site with the specs that apply at it."""
+
+    site: Site
+    specs: tuple[tuple[Slot, CastSpec], ...]
 
 
 @dataclasses.dataclass(eq=False)
@@ -91,7 +100,7 @@ class Body:
     """
 
     jaxpr: Any
-    sites: dict[int, Site] = dataclasses.field(default_factory=dict)
+    sites: dict[int, Planned] = dataclasses.field(default_factory=dict)
     calls: dict[int, list["Body"]] = dataclasses.field(default_factory=dict)
     results: list[Label | None] = dataclasses.field(default_factory=list)
     again: Callable[[Any], "Body"] | None = None
@@ -101,7 +110,7 @@ class Body:
         """Whether anything in it has to change."""
         return bool(self.sites or self.calls)
 
-    def all_sites(self) -> Iterator[Site]:
+    def all_sites(self) -> Iterator[Planned]:
         """Every cast operation in it and in what it contains."""
         yield from self.sites.values()
         for bodies in self.calls.values():
@@ -154,16 +163,16 @@ class Planner:
             else:
                 results = labels.results(eqn, operands, here.direction)
                 if handler is None:
-                    site = self.site(eqn, operands, here, trips, record)
-                    if site is not None and site.casts:
-                        plan.sites[position] = site
+                    planned = self.site(eqn, operands, here, trips, record)
+                    if planned is not None and planned.specs:
+                        plan.sites[position] = planned
             known |= dict(zip(eqn.outvars, results, strict=True))
         plan.results = [read(atom) for atom in inner.outvars]
         return plan
 
     def site(
         self, eqn: Any, operands: list[Label | None], place: Place, trips: int | None, record: bool
-    ) -> Site | None:
+    ) -> Planned | None:
         """Return the site that an equation is, None where no rule or kind speaks of it."""
         name = _compat.name_of(eqn)
         if name in _compat.OPAQUE or (_compat.bodies(eqn) and name not in _compat.COMBINERS):
@@ -175,7 +184,8 @@ class Planner:
             return None
         avals = [atom.aval for atom in (*eqn.invars, *eqn.outvars)]
         roles = labels.roles(operands, place.direction)
-        casts = self._casts(eqn, number, roles, place)
+        specs = self._specs(eqn, number, roles, place)
+        casts = tuple((s if isinstance(s, str) else f"{roles[s]} {s}", str(c)) for s, c in specs)
         site = Site(
             path=place.path,
             op=name,
@@ -195,12 +205,12 @@ class Planner:
         if record:
             self.sites.append(site)
             self.hit |= set() if number is None else {number}
-        return site
+        return Planned(site, specs)
 
-    def _casts(
+    def _specs(
         self, eqn: Any, number: int | None, roles: tuple[str, ...], place: Place
-    ) -> tuple[tuple[int | str, CastSpec], ...]:
-        found: list[tuple[int | str, CastSpec]] = []
+    ) -> tuple[tuple[Slot, CastSpec], ...]:
+        found: list[tuple[Slot, CastSpec]] = []
         if number is not None:
             rule = self.policy.rules[number]
             for position, (atom, role) in enumerate(zip(eqn.invars, roles, strict=True)):

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -83,7 +83,7 @@ def observe(
     *,
     params: Params = None,
     static_argnames: Sequence[str] = (),
-) -> Callable[..., tuple[Any, list[tuple[Site, Any]]]]:
+) -> Callable[..., tuple[Any, "Records"]]:
     """Return `simulate`'s function, which also returns a record for every site that is cast.
 
     The records leave scan, while, cond, jit and remat as values, without host callbacks, so the
@@ -97,9 +97,26 @@ def observe(
         prepared = prepare(fn, policy, call)
         prepared.warn()
         outs, tally = prepared.run(Walker(policy.cast_target, observer))
-        return outs, list(zip(prepared.body.all_sites(), tally, strict=True))
+        return outs, Records(tuple(p.site for p in prepared.body.all_sites()), tally)
 
     return observed
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["values"], meta_fields=["sites"])
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """What an `Observer` recorded: a pytree of the values, whose structure carries the sites.
+
+    Attributes:
+        sites: the sites that are cast.
+        values: the record of each.
+    """
+
+    sites: tuple[Site, ...]
+    values: list[Any]
+
+    def __iter__(self) -> Iterator[tuple[Site, Any]]:
+        return zip(self.sites, self.values, strict=True)
 
 
 def sites(

@@ -19,7 +19,7 @@ from jax import lax
 from npusim._errors import PolicyError, message
 from npusim.casting import fake_cast
 from npusim.inject import _compat
-from npusim.inject.plan import Body, Site
+from npusim.inject.plan import Body, Planned, Site, Slot
 from npusim.inject.spec import CastSpec, apply_cast, cast_cotangent
 from npusim.modes import LABORATORY, Target
 
@@ -32,7 +32,7 @@ Tally = list[Any]
 class Seen:
     """What one cast did: where, the spec, the value before and the value after."""
 
-    slot: int | str
+    slot: Slot
     spec: CastSpec
     before: jax.Array
     after: jax.Array
@@ -165,8 +165,8 @@ class Walker:
             operands = [read(atom) for atom in eqn.invars]
             with _compat.context_of(eqn):
                 if position in body.sites:
-                    site = body.sites[position]
-                    results, at_site[position] = self.site(eqn, site, operands, feed)
+                    planned = body.sites[position]
+                    results, at_site[position] = self.site(eqn, planned, operands, feed)
                 elif position in body.calls:
                     bodies = body.calls[position]
                     emit = _EMIT.get(_compat.name_of(eqn), _inline)
@@ -194,7 +194,7 @@ class Walker:
         """The tally of bodies that did not run."""
         if self.observer is None:
             return []
-        return [self.observer.empty(site) for body in bodies for site in body.all_sites()]
+        return [self.observer.empty(p.site) for body in bodies for p in body.all_sites()]
 
     def join(self, a: Tally, b: Tally) -> Tally:
         """The tally of two runs."""
@@ -202,9 +202,9 @@ class Walker:
             return []
         return [self.observer.join(x, y) for x, y in zip(a, b, strict=True)]
 
-    def site(self, eqn: Any, site: Site, operands: Values, feed: Feed) -> tuple[Values, Any]:
+    def site(self, eqn: Any, plan: Planned, operands: Values, feed: Feed) -> tuple[Values, Any]:
         """Emit one operation with its casts."""
-        casts = {slot: feed.resolve(spec, site) for slot, spec in site.casts}
+        casts = {slot: feed.resolve(spec, plan.site) for slot, spec in plan.specs}
         seen: list[Seen] = []
         wide = _is_narrow(eqn)
         given = list(operands)
@@ -236,7 +236,7 @@ class Walker:
             if "grad" in casts:
                 result = cast_cotangent(casts["grad"], result, target=self.target)
             outs.append(_stored(result, dtype))
-        record = None if self.observer is None else self.observer.record(site, seen)
+        record = None if self.observer is None else self.observer.record(plan.site, seen)
         return outs, record
 
 
@@ -282,8 +282,8 @@ def _typed(atom: Any, value: Any) -> Any:
 
 
 def _specs(bodies: Sequence[Body]) -> set[int]:
-    sites = [site for body in bodies for site in body.all_sites()]
-    return {id(spec) for site in sites for _, spec in site.casts}
+    planned = [p for body in bodies for p in body.all_sites()]
+    return {id(spec) for p in planned for _, spec in p.specs}
 
 
 def _last_uses(jaxpr: Any) -> dict[int, list[Any]]:
