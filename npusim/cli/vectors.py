@@ -261,7 +261,6 @@ def _compare(
         binary,
         exact_values,
         hexadecimal,
-        parse_code,
         width,
         word_format,
     )
@@ -269,8 +268,8 @@ def _compare(
 
     held = word_format(dst)
     column = "measured" if "measured" in rows[0] else "code"
-    inputs = [parse_code(row["input"] or "", src) for row in rows]
-    measured = [parse_code(row[column] or "", held) for row in rows]
+    inputs = _codes(rows, "input", src)
+    measured = _codes(rows, column, held)
     expected = _expected(np.array(inputs, unsigned(src.bits)), asked).tolist()
     _warn_of_age(rows, column, expected, held)
     wrong = [i for i in range(len(rows)) if measured[i] != expected[i]]
@@ -305,14 +304,32 @@ def _compare(
     return differences, counts
 
 
+def _codes(rows: list[dict[str, str]], column: str, fmt: "DataType") -> list[int]:
+    """A column of bit patterns; an error names its row."""
+    from npusim.cli.exact import hexadecimal, parse_code, width
+
+    codes: list[int] = []
+    for number, row in enumerate(rows):
+        try:
+            codes.append(parse_code(row[column] or "", fmt))
+        except InputError as error:
+            top = hexadecimal((1 << width(fmt)) - 1, width(fmt))
+            raise InputError(
+                message(
+                    f"row {number + 1}, column {column}: {row[column] or 'nothing'}",
+                    f"codes of {fmt} from 0 to {top}, as 0x..., 0b... or decimal",
+                    "Correct the row, or leave it out.",
+                )
+            ) from error
+    return codes
+
+
 def _warn_of_age(
     rows: list[dict[str, str]], column: str, expected: list[int], held: "DataType"
 ) -> None:
     """Say so if the file's expected codes are not what this version gives."""
-    from npusim.cli.exact import parse_code
-
     if column == "code":
         return
-    old = sum(parse_code(r["code"] or "", held) != e for r, e in zip(rows, expected, strict=True))
+    old = sum(c != e for c, e in zip(_codes(rows, "code", held), expected, strict=True))
     if old:
         note(f"{old} expected codes in the file differ from this version of npusim, which counts")

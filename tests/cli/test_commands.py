@@ -226,6 +226,16 @@ def test_check_refuses(case, tmp_path):
     assert result.stderr.count("\n") == 1
 
 
+def test_check_names_the_row_it_cannot_read(tmp_path):
+    path = tmp_path / "v.csv"
+    head = out("vectors", "--from", "half", "--to", "int8", "--count", "2").split("input,")[0]
+    path.write_text(f"{head}input,code,measured\n0x0000,0x00,0x00\n0x3C00,0x01,0x100\n")
+    assert run("check", str(path), code=2).stderr == (
+        "error: Given: row 2, column measured: 0x100. Allowed: codes of int8 from 0 to 0xFF, as "
+        "0x..., 0b... or decimal. Correct the row, or leave it out.\n"
+    )
+
+
 POLICY = """
 target: {soc: 950PR, api: ascendc}
 rules:
