@@ -1,0 +1,1 @@
+"""Casts as users call them, against the vendor tables and the oracle."""

@@ -1,0 +1,1 @@
+"""Straight-through gradients, exactly: first and higher derivatives, both modes."""
