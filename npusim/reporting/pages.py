@@ -39,6 +39,8 @@ def facts(summary: Summary) -> dict[str, str]:
     """What a reader needs to know to run the same thing again, by name."""
     config, records = summary.config, summary.records
     seconds = sum(record.seconds for record in records)
+    # A baseline without casts follows no chip.
+    target = next((record.target for record in records if record.target), None)
     listed = {
         "task": config["task"] + _arguments(config.get("task_args") or {}),
         "trials": f"{len(records)} of {summary.planned} finished",
@@ -48,7 +50,7 @@ def facts(summary: Summary) -> dict[str, str]:
             for name, values in config["axes"].items()
         ),
         "baseline": baseline_text(summary),
-        "target": records[0].target or "laboratory (every pair and mode as asked, no chip's table)",
+        "target": target or "laboratory (every pair and mode as asked, no chip's table)",
         "compilations": str(max(record.compilations for record in records)),
         "run time": f"{seconds:.0f} s without compilation",
         "config hash": records[0].config_hash,

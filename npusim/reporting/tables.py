@@ -67,7 +67,11 @@ def cell(row: Row, name: str) -> str:
     stat = row.metrics[name]
     if stat.mean is None:
         return f"not finite {stat.not_finite}/{len(row.seeds)}"
-    return number(stat.mean) + (f" ± {number(stat.spread)}" if stat.spread is not None else "")
+    if stat.spread is None:
+        return number(stat.mean)
+    # As many decimals as the mean has: the eye compares the two.
+    exponential = "e" in number(stat.mean) or stat.spread >= 1e3
+    return f"{number(stat.mean)} ± {stat.spread:{'.2e' if exponential else '.4f'}}"
 
 
 def signed(value: float | None) -> str:

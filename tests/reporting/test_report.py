@@ -217,6 +217,25 @@ def test_any_number_of_axes(tmp_path, axes):
     assert all(cell for line in lines for cell in line)
 
 
+def test_a_sweep_for_a_chip_names_it(tmp_path):
+    items = records.lines()
+    for item in items[3:]:
+        item["target"] = "950PR ascendc memory"
+    records.write(tmp_path, items)
+    assert pages.facts(summarise(read_records(tmp_path)))["target"] == "950PR ascendc memory"
+
+
+def test_a_small_spread_has_the_decimals_of_its_mean(tmp_path):
+    values = {"accuracy": [0.5, 0.50001, 0.50002], "loss": [1e-6, 2e-6, 3e-6]}
+    items = records.lines()[:3]
+    for i, item in enumerate(items):
+        item["metrics"] = {name: found[i] for name, found in values.items()}
+    records.write(tmp_path, items)
+    summary = summarise(read_records(tmp_path))
+    assert tables.cell(summary.rows[0], "accuracy") == "0.5000 ± 0.0000"
+    assert tables.cell(summary.rows[0], "loss") == "2.00e-06 ± 1.00e-06"
+
+
 def test_everything_diverged(tmp_path):
     items = records.lines()
     for item in items:

@@ -225,6 +225,19 @@ def test_a_rule_for_the_backward_pass_only_is_fine(tmp_path):
     assert len(run_sweep(parse_config(raw), tmp_path)) == 2
 
 
+def test_a_chip_s_casts_have_programs_of_their_own(tmp_path):
+    cast = {"dtype": "$dtype", "mode": "RINT"}
+    policy = {
+        "target": {"soc": "950", "api": "ascendc"},
+        "rules": [{"path": "head", "ops": "matmul", "input": cast}],
+    }
+    raw = config(seeds=[0], axes={"dtype": ["fp16", "fp8_e4m3"]}, policy=policy)
+    log = Log()
+    records = run_sweep(parse_config(raw), tmp_path, watcher=log)
+    assert log.compilations == 3
+    assert [r.target for r in records] == [None, "950PR ascendc memory", "950PR ascendc memory"]
+
+
 def test_unequal_batches_are_refused():
     class Ragged(Tiny):
         def batches(self, split, seed):
