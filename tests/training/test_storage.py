@@ -166,14 +166,10 @@ def test_integer_leaves_stay():
 
 
 def test_messages():
-    with pytest.raises(
-        InputError, match=r"Given: stored_in without a format. Allowed: params"
-    ):
+    with pytest.raises(InputError, match=r"Given: stored_in without a format. Allowed: params"):
         stored_in(optax.sgd(1.0))
     optimizer = stored_in(optax.sgd(1.0), "bf16")
-    with pytest.raises(
-        InputError, match=r"Given: an update of stored_in without parameters"
-    ):
+    with pytest.raises(InputError, match=r"Given: an update of stored_in without parameters"):
         optimizer.update(W, optimizer.init(W))
     with pytest.raises(UnknownNameError, match="fp61"):
         stored_in(optax.sgd(1.0), "fp61")
