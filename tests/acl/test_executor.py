@@ -40,7 +40,7 @@ def test_a_repeatable_executor_reads_its_tensors_when_it_runs():
     assert acl.aclSetAclOpExecutorRepeatable(executor) == 0
     acl.aclnnAdd(None, 0, executor, None)
     assert out.to_jax().tolist() == [2, 4]
-    x.write(jnp.array([5.0, 6.0]))
+    x.write(jnp.array([5.0, 6.0], jnp.float32))
     acl.aclnnAdd(None, 0, executor, None)
     assert out.to_jax().tolist() == [10, 12]
     assert acl.aclDestroyAclOpExecutor(executor) == 0

@@ -271,6 +271,16 @@ def test_a_complex_alpha_of_one_multiplies_on_950_only():
     assert run("Add", x, y, scalar(2j, "complex64"), out, soc="A2A3")[0].imag == float("inf")
 
 
+def test_alpha_is_compared_with_1_in_float64_on_950():
+    with jax.enable_x64(True):
+        x, y = tensor([0.0], "float64"), tensor([3.0], "float64")
+        alpha, out = scalar(1 + 2**-40, "fp64"), blank((1,), "fp64")
+        assert run("Add", x, y, alpha, out, soc="950PR").tolist() == [3 + 3 * 2**-40]
+        assert run("Add", x, y, alpha, out, soc="A2A3").tolist() == [3.0]
+        # A comparison asks for above 1 or below 1, and NaN is neither.
+        assert run("Add", x, y, scalar(float("nan"), "fp64"), out).tolist() == [3.0]
+
+
 def test_complex_sums():
     x, y = tensor([1 + 2j], "complex64"), tensor([0.5], "float32")
     out = blank((1,), "complex64")
@@ -371,9 +381,9 @@ def test_jit_and_gradients():
     def through(x, y):
         out = acl.aclCreateTensor((2,), "bf16", (2,), 1, "ND", (4,), None)
         got = run("Add", tensor(x), tensor(y), scalar(2, "int32"), out)
-        return (got.astype(jnp.float32) * jnp.array([1.0, 3.0])).sum()
+        return (got.astype(jnp.float32) * jnp.array([1.0, 3.0], jnp.float32)).sum()
 
-    x, y = jnp.array([1.0, 2.0], jnp.float16), jnp.array([0.1, 0.2])
+    x, y = jnp.array([1.0, 2.0], jnp.float16), jnp.array([0.1, 0.2], jnp.float32)
     plain, (dx, dy) = jax.value_and_grad(through, (0, 1))(x, y)
     assert float(plain) == float(jax.jit(through)(x, y))
     assert dx.tolist() == [1, 3]
