@@ -1,11 +1,11 @@
 """Injection: NPU casts in any JAX function, by rules on module paths."""
 
+from npusim.inject.apply import apply_cast as apply_cast
 from npusim.inject.plan import Site as Site
 from npusim.inject.policy import Policy as Policy
 from npusim.inject.rules import OP_KINDS as OP_KINDS
 from npusim.inject.rules import Rule as Rule
 from npusim.inject.spec import CastSpec as CastSpec
-from npusim.inject.spec import apply_cast as apply_cast
 from npusim.inject.transform import observe as observe
 from npusim.inject.transform import simulate as simulate
 from npusim.inject.transform import sites as sites

@@ -11,7 +11,8 @@ import npusim.dtypes as dt
 from npusim import _errors as errors
 from npusim.casting import FormatParams, fake_cast
 from npusim.inject import CastSpec, apply_cast
-from npusim.inject.spec import as_spec, cast_cotangent
+from npusim.inject.apply import cast_cotangent
+from npusim.inject.spec import as_spec
 from npusim.modes import CastMode, SaturationMode
 
 MODES = ["RINT", "FLOOR", "CEIL", "ROUND", "TRUNC", "ODD"]

@@ -12,7 +12,7 @@ from jax import lax
 from npusim import _errors as errors
 from npusim.casting import FormatParams, fake_cast
 from npusim.inject import CastSpec, Policy, Rule, apply_cast, simulate, sites
-from npusim.inject.spec import cast_cotangent
+from npusim.inject.apply import cast_cotangent
 from tests.helpers import same_arrays
 from tests.inject import programs
 from tests.inject.programs import PROGRAMS, W, X
