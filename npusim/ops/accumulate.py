@@ -98,11 +98,11 @@ def _ordered(lhs: Array, rhs: Array, dims: Dims, accumulate: Accumulate) -> Arra
     batch = [lhs.shape[i] for i in lb]
     shape = [*batch, *(lhs.shape[i] for i in left), *(rhs.shape[i] for i in right)]
     depth = math.prod(lhs.shape[i] for i in lc)
+    if 0 in (*shape, depth):
+        return jnp.zeros(shape, jnp.float32)
     a = lhs.transpose(*lc, *lb, *left).reshape(depth, math.prod(batch), -1)
     b = rhs.transpose(*rc, *rb, *right).reshape(depth, math.prod(batch), -1)
     zero = jnp.zeros((a.shape[1], a.shape[2], b.shape[2]), jnp.float32)
-    if 0 in (*zero.shape, depth):
-        return jnp.zeros(shape, jnp.float32)
     if accumulate == "sequential":
         out = _running(zero, *_split(a, b, min(_CHUNK, depth)))
     else:

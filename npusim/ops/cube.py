@@ -17,7 +17,7 @@ from npusim.casting.storage import source
 from npusim.dtypes import DT_FP16, DT_FP32, DT_HF32, DT_INT32, DataType
 from npusim.modes import LABORATORY, OverflowMode, Target
 from npusim.ops.accumulate import Accumulate, Dims, check_accumulate, normal_dims, ordered_dot
-from npusim.ops.cube_rows import CubeRow, cube_row
+from npusim.ops.cube_rows import CubeRow, check_math_type, cube_row
 from npusim.promotion import check_conversion
 
 ACLNN = Target(api="aclnn")
@@ -249,6 +249,7 @@ def matmul(
     """
     x, a = source(x)
     y, b = source(y)
+    check_math_type(cube_math_type)
     vectors = x.ndim == 1 and y.ndim == 1  # aclnnDot, which has no cubeMathType
     plan = plan_cube("matmul", a, b, 0 if vectors else cube_math_type, dtype, target)
     form = check_accumulate(accumulate)

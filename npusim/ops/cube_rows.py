@@ -86,6 +86,15 @@ def _rows() -> dict[tuple[str, SoC, DataType, DataType, int], CubeRow]:
     return table
 
 
+def check_math_type(math_type: int) -> None:
+    """Raise UnknownNameError for a number that is no cubeMathType."""
+    if isinstance(math_type, bool) or math_type not in MATH_TYPES:
+        names = ", ".join(f"{n} {name}" for n, name in MATH_TYPES.items())
+        raise UnknownNameError(
+            message(f"cubeMathType {math_type!r}", names, "Pass one of these numbers.")
+        )
+
+
 def cube_row(
     lhs: Any, rhs: Any, soc: SoC | str = SoC.ASCEND_950PR, math_type: int = 0, op: str = "matmul"
 ) -> CubeRow:
@@ -112,11 +121,7 @@ def cube_row(
         ('hf32', 'fp32', 'fp32')
     """
     a, b, soc = dtypes.dtype(lhs), dtypes.dtype(rhs), chip(soc)
-    if isinstance(math_type, bool) or math_type not in MATH_TYPES:
-        names = ", ".join(f"{n} {name}" for n, name in MATH_TYPES.items())
-        raise UnknownNameError(
-            message(f"cubeMathType {math_type!r}", names, "Pass one of these numbers.")
-        )
+    check_math_type(math_type)
     if op not in ("matmul", "conv"):
         raise UnknownNameError(
             message(f"Cube operator {op!r}", "matmul, conv", "Pass one of these names.")

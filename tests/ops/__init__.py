@@ -1,0 +1,1 @@
+"""Operator rows and the Cube."""
