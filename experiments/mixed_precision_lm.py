@@ -1,0 +1,315 @@
+"""Mixed-precision recipes on a small language model: which formats need a loss scale?
+
+    python experiments/mixed_precision_lm.py                       # every recipe, three seeds
+    python experiments/mixed_precision_lm.py --seeds 0 --steps 100 # a first look
+    python experiments/mixed_precision_lm.py --recipes fp8 --loss-scales none 1024
+
+A byte-level transformer (Flax Linen, 2 blocks) learns the text that CPython carries as
+pydoc_data.topics. Every recipe runs without a loss scale, with a static one and with torch_npu's
+dynamic rule; plain float32 is the baseline. The casts sit in the gradient too
+(simulate(value_and_grad(loss))), so each backward matmul is rounded as the NPU would round it.
+
+Recipes:
+  fp16_o2   after MindSpore O2: weights visible in fp16 with a float32 master copy, matmuls, bias
+            and residual adds and GELU in fp16, norms and the loss in float32 (softmax is one
+            operator on the NPU: float32 inside)
+  bf16      the same in bf16
+  fp8       matmuls with e4m3 inputs and weights, e5m2 gradients, fp16 results; no tensor scales
+  fp8_amax  the same with per-tensor amax scales (not among the defaults)
+  hif8      matmuls with HiFloat8 inputs, weights and gradients, fp16 results; no tensor scales
+
+The question: an earlier, smaller run saw unscaled e5m2 gradients ruin the training (loss 3.34
+against 1.98 plain) and a scale of 1024 repair it (2.00). The last lines say whether that holds.
+"""
+
+import functools
+import hashlib
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+from study import Clock, Results, Study, console, guarded, parser, report, said, spread, thin
+
+import npusim as npu
+from npusim.reporting.summary import Summary
+
+LENGTH = 64
+BATCH = 16
+HELD_OUT = 0.1
+EVALUATED = 8  # held-out batches
+ELEMENTWISE = ("add", "add_any", "mul", "tanh")
+RECIPES = ("fp16_o2", "bf16", "fp8", "fp8_amax", "hif8")
+SCALES = ("none", "1024", "dynamic")
+
+
+class Block(nn.Module):
+    """Attention and a two-layer perceptron, normalised before."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """Map ``[batch, length, width]`` to the same."""
+        attention = nn.MultiHeadDotProductAttention(num_heads=4, name="attention")
+        x = x + attention(nn.LayerNorm(name="norm_0")(x), mask=mask)
+        y = nn.Dense(4 * self.width, name="up")(nn.LayerNorm(name="norm_1")(x))
+        return x + nn.Dense(self.width, name="down")(nn.gelu(y))
+
+
+class LM(nn.Module):
+    """Bytes in, logits of the next byte out."""
+
+    width: int
+    layers: int
+
+    @nn.compact
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        """Map ``[batch, length]`` bytes to ``[batch, length, 256]`` logits."""
+        x = nn.Embed(256, self.width, name="bytes")(tokens)
+        x = x + nn.Embed(LENGTH, self.width, name="places")(jnp.arange(tokens.shape[1]))
+        mask = nn.make_causal_mask(tokens)
+        for i in range(self.layers):
+            x = Block(self.width, name=f"block_{i}")(x, mask)
+        return nn.Dense(256, name="head")(nn.LayerNorm(name="norm")(x))
+
+
+def text() -> np.ndarray:
+    """The bytes of pydoc_data.topics, topics in alphabetical order."""
+    from pydoc_data.topics import topics
+
+    joined = "\n\n".join(f"{name}\n{topics[name]}" for name in sorted(topics))
+    return np.frombuffer(joined.encode(), np.uint8)
+
+
+def batches(data: np.ndarray, steps: int, seed: int) -> np.ndarray:
+    """Random windows, ``[steps, BATCH, LENGTH + 1]``."""
+    starts = np.random.default_rng(seed).integers(0, len(data) - LENGTH, (steps, BATCH))
+    return data[starts[..., None] + np.arange(LENGTH + 1)]
+
+
+def policy_of(recipe: str) -> npu.Policy:
+    """The casts of a recipe. The loss is computed outside of the module and stays float32."""
+    if recipe == "fp32":
+        return npu.Policy([])
+    if recipe in ("fp16_o2", "bf16"):
+        # INF_NAN, the default of A2 and A3: an overflow is an infinity, which the scaler sees.
+        spec = npu.CastSpec("fp16" if recipe == "fp16_o2" else "bf16", "RINT", "OFF")
+        return npu.Policy(
+            [
+                npu.Rule("norm", ops=["matmul", *ELEMENTWISE]),
+                npu.Rule("^LM", input=spec, weight=spec, output=spec, grad=spec),
+                npu.Rule("^LM", ops=list(ELEMENTWISE), output=spec),
+            ]
+        )
+    scale = "amax" if recipe == "fp8_amax" else "none"
+    if recipe == "hif8":
+        there = npu.CastSpec("hif8", "ROUND", "ON")
+        back = npu.CastSpec("hif8", "ROUND", "OFF")
+    else:
+        there = npu.CastSpec("fp8_e4m3", "RINT", "ON", scale=scale)
+        back = npu.CastSpec("fp8_e5m2", "RINT", "OFF", scale=scale)
+    result = npu.CastSpec("fp16", "RINT", "OFF")
+    return npu.Policy([npu.Rule("^LM", input=there, weight=there, output=result, grad=back)])
+
+
+def scale_of(name: str) -> Any:
+    """The loss scale: none (a scale of 1), a fixed number, or torch_npu's rule."""
+    if name == "dynamic":
+        # Its defaults but for the interval: 2000 clean steps are more than the whole run has.
+        return npu.training.LossScale.dynamic("torch_npu", interval=100)
+    value = 1.0 if name == "none" else float(name)
+    return npu.training.LossScale.static(value)
+
+
+def optimizer_of(recipe: str, steps: int, loss_scale: Any) -> optax.GradientTransformationExtraArgs:
+    """AdamW with warmup; fp16 and bf16 recipes show 16-bit weights of a float32 master copy."""
+    rate = optax.warmup_cosine_decay_schedule(0.0, 3e-3, max(1, steps // 10), steps, 3e-4)
+    inner = optax.adamw(rate, weight_decay=0.01)
+    visible = {"fp16_o2": "fp16", "bf16": "bf16"}.get(recipe)
+    if visible is not None:
+        inner = npu.training.stored_in(inner, visible, master="fp32")
+    return npu.training.with_loss_scale(inner, loss_scale)
+
+
+def cross_entropy(model: LM, params: Any, batch: jax.Array) -> jax.Array:
+    """Mean over all positions, in nats a byte."""
+    tokens = batch.astype(jnp.int32)
+    logits = model.apply(params, tokens[:, :-1])
+    assert isinstance(logits, jax.Array)
+    return optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:]).mean()
+
+
+class Size(NamedTuple):
+    """Size of the model: what compiled programs are kept by."""
+
+    width: int
+    layers: int
+
+    @property
+    def model(self) -> LM:
+        """The model of this size."""
+        return LM(self.width, self.layers)
+
+
+@functools.cache
+def initializer(size: Size) -> Any:
+    """Flax variables from a key, compiled."""
+    model = size.model
+    return jax.jit(lambda key: model.init(key, jnp.zeros((1, LENGTH), jnp.int32)))
+
+
+@functools.cache
+def evaluation(size: Size, recipe: str) -> Any:
+    """The loss under a recipe's forward casts, compiled."""
+    rules = [rule.to_dict() for rule in policy_of(recipe).rules]
+    # A forward pass has no gradients, and a rule that hits nothing is warned of.
+    kept = [{k: v for k, v in rule.items() if k != "grad"} for rule in rules]
+    policy = npu.Policy.from_dict({"rules": [rule | {"direction": "forward"} for rule in kept]})
+    return jax.jit(npu.simulate(functools.partial(cross_entropy, size.model), policy, params=(0,)))
+
+
+@functools.cache
+class Trainer:
+    """One recipe, with a scale that stays or one that moves: compiled once."""
+
+    def __init__(self, size: Size, recipe: str, moves: bool, steps: int):
+        self.size, self.recipe, self.steps = size, recipe, steps
+        self.policy = policy_of(recipe)
+        self.loss_scale = scale_of("dynamic" if moves else "none")
+        self.optimizer = optimizer_of(recipe, steps, self.loss_scale)
+        self.step = jax.jit(self._step, donate_argnums=(0, 1))
+
+    def _step(self, params: Any, state: Any, batch: jax.Array) -> tuple[Any, Any, jax.Array]:
+        def loss(params: Any, batch: jax.Array, scale: Any) -> tuple[jax.Array, jax.Array]:
+            value = cross_entropy(self.size.model, params, batch)
+            return self.loss_scale.scale(value, scale), value
+
+        descend = jax.value_and_grad(loss, has_aux=True)
+        (_, value), grads = npu.simulate(descend, self.policy, params=(0,))(
+            params, batch, state.loss_scale
+        )
+        updates, state = self.optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), state, value
+
+    def run(
+        self, scale: str, seed: int, train: np.ndarray, held_out: np.ndarray
+    ) -> tuple[dict[str, float], list[float]]:
+        """Train from a seed; held-out metrics and the loss at each step."""
+        params: Any = initializer(self.size)(jax.random.key(seed))
+        state: Any = self.optimizer.init(params)
+        # Scales that stay differ in the state alone.
+        state = state._replace(loss_scale=scale_of(scale).init())
+        losses = []
+        for batch in batches(train, self.steps, seed):
+            params, state, value = self.step(params, state, batch)
+            losses.append(value)
+        losses = [float(v) for v in jax.device_get(losses)]
+        windows = batches(held_out, EVALUATED, 0)
+        casts, plain = evaluation(self.size, self.recipe), evaluation(self.size, "fp32")
+        metrics = {
+            "loss": float(np.mean([casts(params, batch) for batch in windows])),
+            # The same weights without casts: what is left is what training lost.
+            "loss_fp32": float(np.mean([plain(params, batch) for batch in windows])),
+            "last_train_loss": float(np.mean(losses[-max(1, self.steps // 20) :])),
+            "skipped_steps": int(state.loss_scale.skipped),
+            "last_scale": float(state.loss_scale.scale),
+        }
+        return metrics, losses
+
+
+def verdict(summary: Summary) -> list[str]:
+    """Whether unscaled e5m2 gradients ruin the run and a scale repairs it."""
+    plain = spread(summary, "loss")
+    bare = spread(summary, "loss", recipe="fp8", loss_scale="none")
+    scaled = spread(summary, "loss", recipe="fp8", loss_scale="1024")
+    ran = all(summary.find(recipe="fp8", loss_scale=name) is not None for name in ("none", "1024"))
+    if plain is None or not ran:
+        return ["Without fp8 at both loss scales and the baseline there is no verdict."]
+    ruined = bare is None or bare[0] - plain[0] > max(0.3, 3 * (bare[1] + plain[1]))
+    repaired = scaled is not None and scaled[0] - plain[0] < 0.1
+    claim = {
+        (True, True): "reproduced: unscaled e5m2 gradients ruin the run, a loss scale repairs it",
+        (True, False): "half reproduced: unscaled e5m2 gradients ruin it, 1024 does not repair it",
+        (False, True): "refuted: the run does not need the loss scale",
+        (False, False): "refuted: both runs are off, and the loss scale makes no difference of it",
+    }[ruined, repaired]
+    return [
+        f"Held-out loss: plain {said(plain)}.",
+        f"fp8 without loss scale {said(bare)}, with 1024 {said(scaled)}.",
+        f"The earlier finding is {claim}.",
+    ]
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parser(__doc__, seeds=[0, 1, 2], steps=300)
+    add = arguments.add_argument
+    defaults = [name for name in RECIPES if name != "fp8_amax"]
+    add("--recipes", nargs="+", choices=RECIPES, default=defaults, help="default: %(default)s")
+    add("--loss-scales", nargs="+", choices=SCALES, default=list(SCALES), help="default: all")
+    add("--width", type=int, default=64, help="width of the model (%(default)s)")
+    add("--layers", type=int, default=2, help="blocks (%(default)s)")
+    given = arguments.parse_args(argv)
+
+    data = text()
+    digest = hashlib.sha256(data.tobytes()).hexdigest()
+    console.print(f"text: {len(data)} bytes of pydoc_data.topics, sha256 {digest}")
+    console.print("the text differs between Python versions, and losses with it")
+    cut = int(len(data) * (1 - HELD_OUT))
+    size = Size(given.width, given.layers)
+    study = Study(
+        "mixed_precision_lm",
+        {"recipe": given.recipes, "loss_scale": given.loss_scales},
+        given.seeds,
+        {"recipe": "fp32", "loss_scale": "none"},
+        {
+            "steps": given.steps,
+            "width": given.width,
+            "layers": given.layers,
+            "batch": BATCH,
+            "length": LENGTH,
+            "text_sha256": digest,
+        },
+    )
+    results = Results(study, given.results_dir)
+    runs = [("baseline", "fp32", "none")]
+    runs += [("trial", r, s) for r in given.recipes for s in given.loss_scales]
+
+    def run() -> None:
+        pending = [
+            (kind, recipe, scale, seed)
+            for kind, recipe, scale in runs
+            for seed in given.seeds
+            if not results.has(kind, {"recipe": recipe, "loss_scale": scale}, seed)
+        ]
+        total = len(runs) * len(given.seeds)
+        clock, compiled = Clock(total, total - len(pending)), set()
+        for kind, recipe, scale, seed in pending:
+            moves = scale == "dynamic"
+            trainer = Trainer(size, recipe, moves, given.steps)
+            compiled.add((recipe, moves))
+            began = time.perf_counter()
+            metrics, losses = trainer.run(scale, seed, data[:cut], data[cut:])
+            seconds = time.perf_counter() - began
+            results.add(
+                kind,
+                {"recipe": recipe, "loss_scale": scale},
+                seed,
+                metrics,
+                thin(losses),
+                seconds,
+                policy_hash=trainer.policy.hash(),
+                compilations=len(compiled),
+            )
+            loss = f"held-out loss {metrics['loss']:.3f}"
+            clock.tick(f"{recipe}, loss scale {scale}, seed {seed}: {loss} ({seconds:.0f} s)")
+
+    finish = functools.partial(report, results, verdict)
+    return guarded((lambda: None) if given.report_only else run, finish)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
