@@ -149,8 +149,9 @@ class LossScale:
 
     def init(self) -> LossScaleState:
         """Return the state before the first step."""
-        zero = jnp.zeros((), jnp.int32)
-        return LossScaleState(jnp.asarray(self.initial, jnp.float32), zero, zero)
+        # Arrays of their own each: a step that donates its state must not see one twice.
+        clean, skipped = (jnp.zeros((), jnp.int32) for _ in range(2))
+        return LossScaleState(jnp.asarray(self.initial, jnp.float32), clean, skipped)
 
     def scale(self, loss: Any, state: LossScaleState) -> Any:
         """Return the loss (or a pytree of losses) times the scale, each in its own dtype.

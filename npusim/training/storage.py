@@ -184,7 +184,8 @@ def stored_in(
 
     def init(params: Any) -> StoredState:
         wide = _widened(params)
-        copy = () if of_master is None else hold(wide)
+        # A copy also where nothing is rounded: a step may donate parameters and state together.
+        copy = () if of_master is None else jax.tree.map(jnp.array, hold(wide))
         return StoredState(hold_moments(inner.init(wide if of_master is None else copy)), copy)
 
     def show(value: Any, old: Any) -> Any:

@@ -1,5 +1,7 @@
 """Stored parameters, master copies and moments: the bits are those of npu.cast."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -147,6 +149,19 @@ def test_the_same_under_jit_and_scan():
             same_arrays(leaf, held(leaf, "bf16", "RINT", "ON"), "on the grid")
         for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(one), strict=True):
             np.testing.assert_allclose(a, b, rtol=2**-7)
+
+
+def test_parameters_and_state_can_be_donated_together():
+    optimizer = with_loss_scale(stored_in(optax.adam(0.1), master="fp32"), LossScale.static(2.0))
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1))
+    def step(params, state):
+        updates, state = optimizer.update(params, state, params)
+        return optax.apply_updates(params, updates), state
+
+    params = W + 0
+    params, state = step(params, optimizer.init(params))
+    assert np.isfinite(np.asarray(step(params, state)[0])).all()
 
 
 def test_new_value_is_a_pytree():
