@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
+import jax
 import numpy as np
+from jax.core import Tracer
 
 from npusim._errors import AclnnError, message
 from npusim.acl.enums import row_of
 from npusim.acl.status import ACL_SUCCESS, PARAM_NULLPTR, Handle, alive, invalid, reported
 from npusim.acl.tensor import aclDestroyTensor, aclTensor
 from npusim.casting.array import array as encode
-from npusim.casting.cast import check_static
 from npusim.casting.npuarray import NpuArray
 from npusim.dtypes import DT_DOUBLE, DT_FP16, DT_FP32, DataType
 from npusim.promotion import Scalar
@@ -79,7 +80,7 @@ def aclCreateScalar(value: bool | int | float | complex, dataType: Any) -> aclSc
     """Return a scalar: ``value`` rounded to the type that the C pointer would point to.
 
     Args:
-        value: a Python or NumPy number, which is concrete: the scalar lives on the host.
+        value: a Python, NumPy or JAX number, which is concrete: the scalar lives on the host.
         dataType: aclDataType or any name of a data type.
 
     Raises:
@@ -95,9 +96,14 @@ def aclCreateScalar(value: bool | int | float | complex, dataType: Any) -> aclSc
     if value is None:
         raise _null("value", "a number")
     with reported():
-        check_static(value=value)
         row = row_of(dataType)
-        if isinstance(value, np.generic):
+        if isinstance(value, Tracer):
+            raise invalid(
+                "scalar as a traced value",
+                "a concrete number",
+                "An aclScalar lives on the host: make it outside jit, or pass a tensor of rank 0.",
+            )
+        if isinstance(value, np.generic | np.ndarray | jax.Array) and value.ndim == 0:
             value = value.item()
         if not isinstance(value, bool | int | float | complex):
             raise invalid(f"scalar {value!r}", "a Python or NumPy number", "Pass one number.")
