@@ -47,7 +47,13 @@ def same_words(inputs, got, want, what, *, nan_from=None):
     )
 
 
-def same_arrays(got, want, what, inputs=None):
+def smallest_nan(dtype) -> int | None:
+    """The smallest magnitude word that is NaN in a 16, 32 or 64-bit float type."""
+    inf = {"float16": 0x7C00, "bfloat16": 0x7F80, "float32": 0x7F80_0000, "float64": 0x7FF << 52}
+    return inf[dtype.name] + 1 if dtype.name in inf else None
+
+
+def same_arrays(got, want, what, inputs=None, *, nan_class=False):
     """Fail unless two pytrees of arrays have the same structure, types and bits."""
     got_leaves, got_tree = jax.tree.flatten(got)
     want_leaves, want_tree = jax.tree.flatten(want)
@@ -56,4 +62,5 @@ def same_arrays(got, want, what, inputs=None):
         assert a.dtype == b.dtype, f"{what}: {a.dtype}, want {b.dtype}"
         assert a.shape == b.shape, f"{what}: {a.shape}, want {b.shape}"
         given = host_words(b) if inputs is None else np.asarray(inputs)
-        same_words(given, host_words(a), host_words(b), what)
+        nan_from = smallest_nan(b.dtype) if nan_class else None
+        same_words(given, host_words(a), host_words(b), what, nan_from=nan_from)

@@ -159,7 +159,7 @@ def array(values: Any, dtype: Any) -> Array | NpuArray:
     host = np.asarray(values)
     check_numeric(host.dtype)
     src = dtypes.dtype(host.dtype)
-    with jax.enable_x64(True):
+    with jax.ensure_compile_time_eval(), jax.enable_x64(True):  # also while jit traces
         codes = _encode(parts(host, src), src=src, dst=fmt)
         host_codes = tuple(np.asarray(code) for code in codes)
     return store(tuple(jnp.asarray(code) for code in host_codes), fmt)

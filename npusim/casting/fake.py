@@ -280,7 +280,11 @@ def _fake_traced_jvp(ste: Ste, primals: tuple[Array, FormatParams], tangents: tu
     x, params = primals
     out = _fake_traced(ste, x, params)
     outside = _forward_traced(x, params)[1] if ste == "clip" else None
-    return out, _pass_tangent(ste, tangents[0], out, outside)
+    tangent = _pass_tangent(ste, tangents[0], out, outside)
+    if ste != "identity":  # a format of its own type is no cast, as in the static form
+        own = params.is_type_of(x)
+        tangent = jnp.where(own, tangents[0].astype(out.dtype), tangent)
+    return out, tangent
 
 
 def grad_cast(

@@ -178,8 +178,13 @@ def quantize(
         params = dtype
     else:
         params = format_params(dtype, CastMode.CAST_ROUND if hybrid else mode, saturate, soc)
-    half = x.dtype == jnp.float16
-    word, outside = quantize_words(float_words(x), params, from_half=half, hybrid=hybrid)
+    word, outside = quantize_words(
+        float_words(x),
+        params,
+        from_half=x.dtype == jnp.float16,
+        from_bfloat16=x.dtype == jnp.bfloat16,
+        hybrid=hybrid,
+    )
     return words.from_words(word, np.dtype(np.float32)), outside
 
 

@@ -163,6 +163,7 @@ def quantize_words(
     params: FormatParams,
     *,
     from_half: bool = False,
+    from_bfloat16: bool = False,
     hybrid: bool = False,
 ) -> tuple[Array, Array]:
     """Round float32 or float64 words to a format and fit them into its range.
@@ -170,7 +171,8 @@ def quantize_words(
     Args:
         word: uint32 or uint64 words.
         params: the format.
-        from_half: the words were widened from float16 (bears on BF16 and HYBRID).
+        from_half: the words were widened from float16 (bears on FP16, BF16 and HYBRID).
+        from_bfloat16: the words were widened from bfloat16 (bears on BF16).
         hybrid: HiFloat8's HYBRID mode instead of ``params.mode``.
 
     Returns:
@@ -217,9 +219,10 @@ def quantize_words(
         over = _by_sign(minus, params.over_positive, params.over_negative)
         out = jnp.where(rounded > limit, over, rounded | _signed(sign, rounded, params))
         nan = params.nan
-    if from_half and not _off(params.keeps_half):
-        out = jnp.where((params.keeps_half != 0) & (magnitude == F32.inf), F32.inf | sign, out)
-        nan = jnp.where(params.keeps_half != 0, words.NAN32, nan)
+    if (from_half or from_bfloat16) and not _off(params.keeps_half):
+        keeps = (params.keeps_half & np.uint32(1 if from_half else 2)) != 0
+        out = jnp.where(keeps & (magnitude == F32.inf), F32.inf | sign, out)
+        nan = jnp.where(keeps, words.NAN32, nan)
     out = jnp.where(is_nan, nan, out)
 
     if not _off(params.wrap_bits):

@@ -10,12 +10,13 @@ import numpy as np
 from npusim import dtypes
 from npusim._errors import InputError, message
 from npusim._grids import FloatGrid, IntGrid, ScaleGrid, TaperedGrid
-from npusim.dtypes import DT_BF16, DT_FP32, DTYPES, DataType
+from npusim.dtypes import DT_BF16, DT_FP16, DT_FP32, DTYPES, DataType
 from npusim.modes import CastMode, SaturationMode, cast_mode, saturation_mode
 from npusim.numerics.rounding import MODE_INDEX
 from npusim.numerics.words import F32, NAN32
 
 _MAX_TRACED_INT_BITS = 16
+_HALF, _BFLOAT16 = 1, 2  # bits of keeps_half
 
 
 @jax.tree_util.register_dataclass
@@ -44,7 +45,8 @@ class FormatParams:
         wrap_bits: width whose low bits survive an integer overflow; 0: no wrapping.
         wrap_signed: 1 for a signed integer.
         identity: 1 for FP32: the word is passed on.
-        keeps_half: 1 where inf and NaN of a half source stay in both saturation modes (BF16).
+        keeps_half: sources whose inf and NaN stay in both saturation modes: 1 for half (FP16
+            itself), 3 for half and bfloat16 (BF16).
         mode: index of the rounding rule.
         max_value: the format's MAX as a float32, for amax scaling; 0.0 where the format has the
             range of float32, so that scaling to MAX means nothing.
@@ -67,6 +69,13 @@ class FormatParams:
     keeps_half: Any
     mode: Any
     max_value: Any
+
+    def is_type_of(self, x: Any) -> Any:
+        """Whether the format is the type of the array ``x`` itself, so that nothing is cast."""
+        if x.dtype == np.float32:
+            return self.identity != 0
+        names = {"float16": _HALF, "bfloat16": _HALF | _BFLOAT16}
+        return self.keeps_half == np.uint32(names.get(x.dtype.name, 1 << 31))
 
     @classmethod
     def of(
@@ -183,7 +192,7 @@ def _float_fields(fmt: DataType, grid: FloatGrid, saturate: bool) -> dict[str, A
         "nan": 0 if clamp else NAN32,
         "signed_zero": int(grid.negative_zero),
         "identity": int(fmt is DT_FP32),
-        "keeps_half": int(fmt is DT_BF16),
+        "keeps_half": {DT_FP16: _HALF, DT_BF16: _HALF | _BFLOAT16}.get(fmt, 0),
         "max_value": 0.0 if same_range else float(grid.max),
     }
 

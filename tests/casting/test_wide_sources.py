@@ -15,6 +15,7 @@ from tests.numerics.names import ORACLE
 from tests.oracle import tables
 from tests.oracle.casts import cast as exact_cast
 from tests.oracle.formats import FORMATS, FloatFormat, encode
+from tests.oracle.ladder import ladder
 
 MODES = ("RINT", "FLOOR", "CEIL", "ROUND", "TRUNC", "ODD")
 SETTINGS = [(mode, index % 2 == 0) for index, mode in enumerate(("RINT", *MODES))]
@@ -59,6 +60,22 @@ def test_float64_to_subnormal_results(dst):
         want = np.array(want, got.dtype)
         same_words(x.view(np.uint64), got, want, f"f64 -> {dst} {mode}")
     assert isinstance(FORMATS[dst], FloatFormat)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_hif8_in_every_mode(mode):
+    """The laboratory's modes, ties between binades included; parity is that of the code."""
+    codes = np.concatenate([common.probe("f32", "hif8"), tie_words()])
+    with jax.disable_jit():
+        got = words_of(npu.cast(array_of(codes, "f32"), "hif8", mode, False, target=LAB))
+    want = tables.cast_codes(codes, "f32", "hif8", mode, False)
+    same_words(codes, got, want, f"f32 -> hif8 {mode}")
+
+
+def tie_words():
+    """Float32 words of the middles between HiFloat8 neighbours, both signs."""
+    middles = ladder("hif8").mid.astype(np.float32)
+    return np.concatenate([middles, -middles]).view(np.uint32)
 
 
 def test_float64_subnormals_are_kept():

@@ -119,6 +119,18 @@ def test_fp32_in_float32_is_no_cast_and_passes_every_tangent(ste):
         assert (np.asarray(got) == POINT3).all()
 
 
+@pytest.mark.parametrize("ste", ["clip", "zero"])
+@pytest.mark.parametrize(("dtype", "kind"), [("fp16", "float16"), ("bf16", "bfloat16")])
+def test_a_16_bit_format_in_its_own_type_is_no_cast_either(dtype, kind, ste):
+    x = jnp.asarray([1.0, np.inf, -np.inf, np.nan], kind)
+    for form in (dtype, FormatParams.of(dtype)):
+        cast = lambda v, form=form: npu.fake_cast(v, form, ste=ste).astype("float32")  # noqa: E731
+        assert (np.asarray(gradients(cast, x).astype("float32")) == 1).all()
+        out = npu.fake_cast(x, form).astype("float32")
+        assert out.tolist()[:3] == [1, np.inf, -np.inf]
+        assert np.isnan(out[3])
+
+
 def test_clip_follows_the_mode_at_the_bound():
     """Where overflow begins depends on the rounding: 65535 stays in half by TRUNC only."""
     x = np.array([65535.0], np.float32)
@@ -160,17 +172,20 @@ def test_second_derivatives(form):
     q = np.float32(1.125)
     want = 2 * q + 2 * x + 2 * x
     f = lambda v: v * v * cast(v)  # noqa: E731
-    for second in (
+    seconds = (
         jax.hessian(f),
         jax.grad(jax.grad(f)),
         jax.jacfwd(jax.grad(f)),
         jax.jacrev(jax.jacfwd(f)),
         jax.jacfwd(jax.jacfwd(f)),
-    ):
-        np.testing.assert_allclose(second(x), want, rtol=1e-6)
-    third = jax.grad(jax.grad(jax.grad(f)))(x)
+    )
+    for got in jax.jit(lambda v: [second(v) for second in seconds])(x):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    third, of_the_cast = jax.jit(
+        lambda v: (jax.grad(jax.grad(jax.grad(f)))(v), jax.grad(jax.grad(cast))(v))
+    )(x)
     np.testing.assert_allclose(third, 6.0, rtol=1e-6)
-    assert jax.grad(jax.grad(cast))(x) == 0
+    assert of_the_cast == 0
 
 
 def test_hessian_of_a_vector():

@@ -1,0 +1,1 @@
+"""Bits on an accelerator."""

@@ -1,0 +1,1 @@
+"""Planted faults: the suite has to fail."""
