@@ -214,9 +214,10 @@ def _unspecified() -> Any:
 
 def rebuild_remat(eqn: Equation, jaxpr: Closed, operands: Sequence[Any]) -> list[Any]:
     """Emit a rematerialised call with another body, its policy and its flags kept."""
-    inner = opened(jaxpr)
-    moved = inner.replace(constvars=[], invars=[*inner.constvars, *inner.invars])
-    return bind(eqn, [*constants(jaxpr), *operands], jaxpr=moved)
+    body, consts = opened(jaxpr), constants(jaxpr)
+    if consts:
+        body = body.replace(constvars=[], invars=[*body.constvars, *body.invars])
+    return bind(eqn, [*consts, *operands], jaxpr=body)
 
 
 def custom_jvp_rule(eqn: Equation) -> Callable[..., tuple[list[Any], list[Any]]]:

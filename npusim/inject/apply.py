@@ -83,7 +83,8 @@ def apply_cast(spec: CastSpec, x: jax.Array, *, target: Target = LABORATORY) -> 
 
     Shape: any; the result has the same. With scale amax the whole array shares one scale.
     Special values: where amax is 0, infinite or NaN, or the format has float32's own range, the
-        scale is 1. The element that amax came from lands exactly on MAX, and nothing passes it.
+        scale is 1. The element that amax came from lands exactly on MAX, and nothing passes it. A
+        float64 array is scaled as float32.
     Gradient: exactly 1 for ste identity, scale included; clip is 0 where the cast overflowed.
 
     Raises:

@@ -99,11 +99,19 @@ def quotient(numerator: jax.Array, divisor: Scalar) -> jax.Array:
 def largest(x: jax.Array) -> jax.Array:
     """Return the magnitude word of the largest element; NaN counts as larger than infinity.
 
-    The float maximum is several times faster than the integer one and right unless it is zero, when
-    all elements are zeros or subnormals; only then are the words compared.
+    On CPU the float maximum is several times faster than the integer one and right unless it is
+    zero, when all elements are zeros or subnormals; only then are the words compared. Elsewhere a
+    branch would cost more than it saves.
     """
-    fast = word(jnp.max(jnp.abs(x)))
-    return lax.cond(fast == 0, lambda: jnp.max(word(x) & ~_SIGN), lambda: fast)
+
+    def by_words(x: jax.Array) -> jax.Array:
+        return jnp.max(word(x) & ~_SIGN)
+
+    def on_cpu(x: jax.Array) -> jax.Array:
+        fast = word(jnp.max(jnp.abs(x)))
+        return lax.cond(fast == 0, by_words, lambda _: fast, x)
+
+    return lax.platform_dependent(x, cpu=on_cpu, default=by_words)
 
 
 def usable(amax: jax.Array) -> jax.Array:
