@@ -37,6 +37,21 @@ def square_root(x: Array) -> Array:
     return jnp.sqrt(x)
 
 
+def square(x: Array) -> Array:
+    """The product with itself."""
+    return multiply(x, x)
+
+
+def reciprocal(x: Array) -> Array:
+    """One over x, rounded once."""
+    return divide(jnp.ones_like(x), x)
+
+
+def relu(x: Array) -> Array:
+    """The larger of x and 0."""
+    return jax.nn.relu(x)
+
+
 def clip(x: Array, *bounds: Array, lower: bool, upper: bool) -> Array:
     """The larger of value and lower bound, then the smaller of that and the upper bound."""
     rest = list(bounds)
@@ -89,5 +104,9 @@ FUNCTIONS: dict[str, Function] = {
         "erf": jax.scipy.special.erf,
         "sigmoid": _sigmoid,
         "silu": _silu,
+        "sin": jnp.sin,
+        "cos": jnp.cos,
+        "expm1": jnp.expm1,
+        "log1p": jnp.log1p,
     }.items()
 }

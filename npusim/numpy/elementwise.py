@@ -88,6 +88,20 @@ UNARY: dict[str, Spec] = {
     "sigmoid": Spec(bodies.FUNCTIONS["sigmoid"], "1 / (1 + exp(-x))", special=_LOOSE),
     "silu": Spec(bodies.FUNCTIONS["silu"], "x / (1 + exp(-x))", special=_LOOSE),
     "gelu": Spec(bodies.gelu, "the Gaussian error linear unit in its tanh form, not erf"),
+    "sin": Spec(bodies.FUNCTIONS["sin"], "the sine", special=_LOOSE),
+    "cos": Spec(bodies.FUNCTIONS["cos"], "the cosine", special=_LOOSE),
+    "expm1": Spec(bodies.FUNCTIONS["expm1"], "exp(x) - 1", special=_LOOSE),
+    "log1p": Spec(bodies.FUNCTIONS["log1p"], "log(1 + x)", special=_LOOSE),
+    "relu": Spec(bodies.relu, "the larger of x and 0", special="NaN stays."),
+    "square": Spec(bodies.square, "the product of x with itself", special=_WRAPS),
+    "reciprocal": Spec(bodies.reciprocal, "one over x; integers give fp32"),
+    "sign": Spec(jnp.sign, "-1, 0 or 1 by the sign of x", special="NaN stays."),
+    "floor": Spec(jnp.floor, "the largest integer not above x", special="inf and NaN stay."),
+    "ceil": Spec(jnp.ceil, "the smallest integer not below x", special="inf and NaN stay."),
+    "trunc": Spec(jnp.trunc, "x without its fraction", special="inf and NaN stay."),
+    "isnan": Spec(jnp.isnan, "whether x is NaN", special="none."),
+    "isinf": Spec(jnp.isinf, "whether x is infinite", special="none."),
+    "isfinite": Spec(jnp.isfinite, "whether x is neither infinite nor NaN", special="none."),
     "logical_not": Spec(jnp.logical_not, "whether x is 0"),
     "bitwise_not": Spec(jnp.bitwise_not, "the complement of every bit"),
 }
@@ -186,6 +200,20 @@ erf = _unary("erf")
 sigmoid = _unary("sigmoid")
 silu = _unary("silu")
 gelu = _unary("gelu")
+sin = _unary("sin")
+cos = _unary("cos")
+expm1 = _unary("expm1")
+log1p = _unary("log1p")
+relu = _unary("relu")
+square = _unary("square")
+reciprocal = _unary("reciprocal")
+sign = _unary("sign")
+floor = _unary("floor")
+ceil = _unary("ceil")
+trunc = _unary("trunc")
+isnan = _unary("isnan")
+isinf = _unary("isinf")
+isfinite = _unary("isfinite")
 logical_not = _unary("logical_not")
 bitwise_not = _unary("bitwise_not")
 

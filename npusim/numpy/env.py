@@ -142,13 +142,15 @@ def derive(
             category counts.
         out: the output's type, if asked for.
     """
+    named = {"rules": at.rules, "target": at.target}
+    if not any(is_scalar(x) for x in operands):
+        derived = result_type(*operands, op=op, **named)
+        return derived, derived
     category = [_kind(x) if is_scalar(x) else x for x in operands]
     natural = result_type(*category, rules=at.rules, target=DEFAULT)
     if op is None:
         return natural, natural
-    wanted = natural if out is None else out
-    derived = result_type(*operands, rules=at.rules, op=op, target=at.target, out=wanted)
-    return derived, natural
+    return result_type(*operands, op=op, out=out or natural, **named), natural
 
 
 def on_host(x: Any, dtype: DataType, at: Env) -> Any:

@@ -20,7 +20,8 @@ from npusim.promotion import check_conversion
 Axis = int | tuple[int, ...] | None
 
 
-def _axes(axis: Any) -> Axis:
+def axes_of(axis: Any) -> Axis:
+    """An axis argument as a hashable value."""
     if axis is None:
         return None
     return tuple(int(a) for a in axis) if isinstance(axis, tuple | list) else int(axis)
@@ -83,7 +84,7 @@ def sum(
     """
     at = env(target, rules)
     own = _default_integer(source(a)[1]) if dtype is None else dtypes.dtype(dtype)
-    return reduced("sum", sum_of, a, own, None, at, axis=_axes(axis), keepdims=keepdims)
+    return reduced("sum", sum_of, a, own, None, at, axis=axes_of(axis), keepdims=keepdims)
 
 
 def _count(shape: tuple[int, ...], axis: Axis) -> int:
@@ -146,7 +147,7 @@ def mean(
         check_conversion(given, own, at.rules)
     first = operator_row("mean", at.target.soc, own).form == "scale_first"
     return reduced(
-        "mean", mean_of, a, own, None, at, axis=_axes(axis), keepdims=keepdims, scale_first=first
+        "mean", mean_of, a, own, None, at, axis=axes_of(axis), keepdims=keepdims, scale_first=first
     )
 
 
@@ -197,7 +198,7 @@ def var(
     own = source(a)[1]
     own = DT_FP32 if own.kind in ("int", "bool") else own
     at = env(target, rules)
-    options = {"axis": _axes(axis), "ddof": int(ddof), "keepdims": keepdims}
+    options = {"axis": axes_of(axis), "ddof": int(ddof), "keepdims": keepdims}
     return reduced("var", var_of, a, own, dtype, at, **options)
 
 
@@ -241,147 +242,3 @@ def cumsum(
     own = _default_integer(source(a)[1]) if dtype is None else dtypes.dtype(dtype)
     axis = None if axis is None else int(axis)
     return reduced("cumsum", _running_sum, a, own, None, env(target, rules), axis=axis)
-
-
-def _largest(x: Array, axis: Axis, keepdims: bool) -> Array:
-    return jnp.max(x, axis, keepdims=keepdims)
-
-
-def _smallest(x: Array, axis: Axis, keepdims: bool) -> Array:
-    return jnp.min(x, axis, keepdims=keepdims)
-
-
-def max(
-    a: Any,
-    axis: Axis = None,
-    *,
-    keepdims: bool = False,
-    target: Target | str = DEFAULT,
-    rules: str = "documented",
-) -> Any:
-    """Return the largest element over axes.
-
-    Shape: ``a`` without the axes, or with length 1 there.
-
-    Special values: NaN if there is one.
-
-    Gradient: to the largest elements, in equal shares.
-
-    Args:
-        a: array or number.
-        axis: axis or axes; None: all.
-        keepdims: keep the axes.
-        target: as for `add`.
-        rules: as for `add`.
-
-    Raises:
-        InputError: a type that the operator does not take.
-
-    Source: the operator's rows (assumed).
-
-    Example:
-        >>> max(jnp.array([[1, 5], [7, 2]], jnp.int8), axis=1)
-        Array([5, 7], dtype=int8)
-    """
-    own = source(a)[1]
-    at = env(target, rules)
-    return reduced("max", _largest, a, own, None, at, axis=_axes(axis), keepdims=keepdims)
-
-
-def min(
-    a: Any,
-    axis: Axis = None,
-    *,
-    keepdims: bool = False,
-    target: Target | str = DEFAULT,
-    rules: str = "documented",
-) -> Any:
-    """Return the smallest element over axes; see `max`.
-
-    Shape: ``a`` without the axes, or with length 1 there.
-
-    Special values: NaN if there is one.
-
-    Gradient: to the smallest elements, in equal shares.
-
-    Raises:
-        InputError: a type that the operator does not take.
-
-    Source: the operator's rows (assumed).
-
-    Example:
-        >>> min(jnp.array([[1, 5], [7, 2]], jnp.int8), axis=1)
-        Array([1, 2], dtype=int8)
-    """
-    own = source(a)[1]
-    at = env(target, rules)
-    return reduced("min", _smallest, a, own, None, at, axis=_axes(axis), keepdims=keepdims)
-
-
-def argmax(
-    a: Any,
-    axis: int | None = None,
-    *,
-    keepdims: bool = False,
-    target: Target | str = DEFAULT,
-    rules: str = "documented",
-) -> Array:
-    """Return where the largest element is, the first of equal ones, as JAX's default integer.
-
-    Shape: ``a`` without the axis, or with length 1 there.
-
-    Special values: the first NaN if there is one.
-
-    Gradient: none.
-
-    Args:
-        a: array or number.
-        axis: the axis; None: of the flattened array.
-        keepdims: keep the axis.
-        target: as for `add`.
-        rules: as for `add`.
-
-    Raises:
-        InputError: a type that the operator does not take.
-
-    Source: the operator's rows (assumed).
-
-    Example:
-        >>> argmax(jnp.array([3, 9, 9], jnp.uint8))
-        Array(1, dtype=int32)
-    """
-    at = env(target, rules)
-    own = source(a)[1]
-    operator_row("argmax", at.target.soc, own)
-    return jnp.argmax(jnp.asarray(source(a)[0]), axis, keepdims=keepdims)
-
-
-def argmin(
-    a: Any,
-    axis: int | None = None,
-    *,
-    keepdims: bool = False,
-    target: Target | str = DEFAULT,
-    rules: str = "documented",
-) -> Array:
-    """Return where the smallest element is; see `argmax`.
-
-    Shape: ``a`` without the axis, or with length 1 there.
-
-    Special values: the first NaN if there is one.
-
-    Gradient: none.
-
-    Raises:
-        InputError: a type that the operator does not take.
-
-    Source: the operator's rows (assumed).
-
-    Example:
-        >>> argmin(jnp.array([3, 1, 9], jnp.uint8))
-        Array(1, dtype=int32)
-    """
-    at = env(target, rules)
-    own = source(a)[1]
-    operator_row("argmin", at.target.soc, own)
-    return jnp.argmin(jnp.asarray(source(a)[0]), axis, keepdims=keepdims)

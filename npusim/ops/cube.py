@@ -73,7 +73,9 @@ def held(x: Any, plan: CubePlan, compute: DataType) -> Array:
         half = cast(x, DT_FP16, "RINT", plan.saturate, target=LABORATORY)
         assert isinstance(half, jax.Array)
         return half.astype(jnp.float32)
-    return x if jnp.issubdtype(x.dtype, np.integer) else widened(x)
+    if jnp.issubdtype(x.dtype, np.integer):
+        return x.astype(jnp.int8)
+    return widened(x)
 
 
 def widened(x: Array) -> Array:

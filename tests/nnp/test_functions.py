@@ -18,6 +18,10 @@ REFERENCE = {
     "silu": lambda x: x * special.expit(x),
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "expm1": np.expm1,
+    "log1p": np.log1p,
 }
 BF16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -51,6 +55,8 @@ def test_within_one_unit_in_the_last_place(name, kind, bits, lowest, largest):
     keep = np.isfinite(wide) & ((np.abs(wide) >= 2.0**-126) | (wide == 0))
     if name in ("log", "rsqrt"):
         keep &= wide > 0
+    if name == "log1p":
+        keep &= wide > -1
     if name == "silu":  # exp(-x) overflows float32 below, as in the formula
         keep &= wide > -88
     x, wide = x[keep], wide[keep]
@@ -178,3 +184,22 @@ def test_one_operand_operators():
     assert nnp.round(jnp.array([0.5, 1.5, -2.5], jnp.bfloat16)).tolist() == [0, 2, -2]
     assert nnp.clip(jnp.array([1.0, 5.0], jnp.float16), max=2).tolist() == [1.0, 2.0]
     assert nnp.clip(jnp.array([1.0, 5.0], jnp.float16), 3).tolist() == [3.0, 5.0]
+
+
+def test_operators_that_only_look_or_cut():
+    x = jnp.array([1.5, -2.5, jnp.nan, jnp.inf, 0.0], jnp.float16)
+    assert nnp.isnan(x).tolist() == [False, False, True, False, False]
+    assert nnp.isinf(x).tolist() == [False, False, False, True, False]
+    assert nnp.isfinite(x).tolist() == [True, True, False, False, True]
+    assert nnp.floor(x)[:2].tolist() == [1, -3]
+    assert nnp.ceil(x)[:2].tolist() == [2, -2]
+    assert nnp.trunc(x)[:2].tolist() == [1, -2]
+    assert nnp.sign(x)[:2].tolist() == [1, -1]
+    assert nnp.relu(x)[:2].tolist() == [1.5, 0]
+    assert nnp.square(x)[:2].tolist() == [2.25, 6.25]
+    assert nnp.reciprocal(jnp.array([3, 4], jnp.int8)).tolist() == [np.float32(1 / 3), 0.25]
+    assert nnp.any(x)
+    assert not nnp.any(jnp.zeros(3))
+    assert not nnp.all(x)
+    assert nnp.all(jnp.ones((2, 2)), axis=0).tolist() == [True, True]
+    assert nnp.floor(x).dtype == nnp.square(x).dtype == jnp.float16

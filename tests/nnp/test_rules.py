@@ -23,6 +23,14 @@ def test_operands_meet_by_the_tables():
     assert nnp.add(F16, jnp.array([True] * 3)).tolist() == [2.5, -1.0, 1.25]
 
 
+def test_rank_0_counts_as_a_scalar_in_some_operators_of_950():
+    zero = jnp.float32(0.0)
+    assert not zero.weak_type
+    assert nnp.maximum(F16, zero).dtype == jnp.float16
+    assert nnp.maximum(F16, zero, target="A2A3").dtype == jnp.float32
+    assert nnp.add(F16, zero).dtype == jnp.float32
+
+
 def test_rules_choose_the_table():
     c32 = npu.cast(F16, "complex32", target=npu.Target("950PR", "aclnn"))
     bf16 = jnp.ones(3, jnp.bfloat16)

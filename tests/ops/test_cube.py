@@ -39,7 +39,7 @@ def test_stated_orders_are_exact_on_half_precision_grids(form, kind):
     same_words(got.view(np.uint32), got.view(np.uint32), want.view(np.uint32), str(form))
 
 
-@pytest.mark.parametrize("depth", [0, 1, 16, 33])
+@pytest.mark.parametrize("depth", [0, 1, 33])
 def test_stated_orders_of_any_depth(depth):
     a, b = _draw((3, depth), "fp16"), _draw((depth, 2), "fp16")
     dims = (((1,), (0,)), ((), ()))
@@ -266,7 +266,6 @@ GEOMETRY = [
     ((1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1), 1),
     ((2, 1), ((1, 1), (0, 2)), (1, 1), (1, 2), 1),
     ((1, 2), ((2, 0), (1, 1)), (2, 1), (1, 1), 2),
-    ((1, 1), ((1, 1), (1, 1)), (1, 1), (2, 2), 4),
 ]
 
 
