@@ -89,8 +89,9 @@ def test_results_are_found_again(study, tmp_path):
         ([3.3, 3.4], [2.0, 2.0], "reproduced"),
         ([3.3, float("nan")], [2.0, 2.0], "reproduced"),
         ([3.3, 3.4], [2.5, 2.5], "half reproduced"),
-        ([2.0, 2.1], [2.0, 2.0], "refuted: the run does not need"),
-        ([2.0, 2.1], [2.3, 2.3], "refuted: both runs are off"),
+        ([2.2, 2.2], [2.0, 2.0], "found again, but weaker"),
+        ([2.0, 2.1], [2.0, 2.0], "refuted: the loss scale makes no such difference"),
+        ([2.2, 2.2], [2.3, 2.3], "refuted"),
     ],
 )
 def test_verdict_on_the_earlier_finding(load, study, tmp_path, bare, scaled, text):
@@ -118,7 +119,7 @@ def test_recipes_touch_what_they_say(load):
     import jax.numpy as jnp
 
     lm = load("mixed_precision_lm")
-    size = lm.Size(16, 1)
+    size = lm.Size(16, 1, 2, 8)
     params = jax.eval_shape(lambda: size.model.init(jax.random.key(0), jnp.zeros((1, 8), int)))
     batch = jax.ShapeDtypeStruct((2, 9), jnp.uint8)
 
@@ -148,14 +149,15 @@ def test_scales(load):
 
 @pytest.mark.slow
 def test_language_model_study(load, tmp_path):
-    options = "--steps 4 --seeds 0 --width 16 --layers 1 --recipes fp16_o2 fp8 --loss-scales none"
+    options = "--steps 4 --seeds 0 --width 16 --layers 1 --length 16 --recipes fp16_o2 fp8"
+    given = [*options.split(), "--loss-scales", "none", "dynamic", "--results-dir", str(tmp_path)]
     lm = load("mixed_precision_lm")
-    assert lm.main([*options.split(), "dynamic", "--results-dir", str(tmp_path)]) == 0
+    assert lm.main(given) == 0
     assert (tmp_path / "mixed_precision_lm" / "report.html").exists()
     lines = (tmp_path / "mixed_precision_lm" / "results.jsonl").read_text().splitlines()
     assert len(lines) == 5
     # Again: nothing is run.
-    assert lm.main([*options.split(), "dynamic", "--results-dir", str(tmp_path)]) == 0
+    assert lm.main(given) == 0
     again = (tmp_path / "mixed_precision_lm" / "results.jsonl").read_text().splitlines()
     assert again == lines
 
