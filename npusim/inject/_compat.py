@@ -79,11 +79,6 @@ def primitive_names() -> set[str]:
     return {n for n in found if isinstance(n, str)}
 
 
-def primitive(name: str) -> Any:
-    """The primitive with this name among the exported ones."""
-    return next(p for p in vars(jex_primitives).values() if getattr(p, "name", None) == name)
-
-
 def trace(fn: Callable[..., Any], *args: Any) -> tuple[Closed, Any]:
     """Return the closed jaxpr of ``fn`` at arrays, shapes or avals, and the pytree of its outputs.
 

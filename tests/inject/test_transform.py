@@ -260,6 +260,66 @@ def test_a_custom_jvp_keeps_its_rule_in_both_orders():
         np.testing.assert_allclose(got, want, rtol=0.03, atol=0.05)
 
 
+def test_custom_rules_with_integers_static_arguments_and_symbolic_zeros():
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+    def rows(scale, x, which, w):
+        return (x[which] * scale) @ w
+
+    def rows_bwd(scale, saved, g):
+        x, which, w = saved
+        back = jnp.zeros_like(x).at[which].add(7 * scale * (g @ w.T))
+        return back, None, 7 * scale * x[which].T @ g
+
+    rows.defvjp(lambda s, x, i, w: (rows(s, x, i, w), (x, i, w)), rows_bwd)
+
+    @jax.custom_vjp
+    def pair(x, w):
+        return x @ w, x
+
+    def pair_fwd(x, w):
+        return (x.value @ w.value, x.value), (x.value, w.value)
+
+    def pair_bwd(saved, g):
+        x, w = saved
+        first = g[0]
+        if isinstance(first, jax.custom_derivatives.SymbolicZero):
+            first = jnp.zeros(first.shape, first.dtype)
+        return 7 * first @ w.T, 7 * x.T @ first
+
+    pair.defvjp(pair_fwd, pair_bwd, symbolic_zeros=True)
+
+    @jax.custom_jvp
+    def picked(x, which, w):
+        return x[which] @ w
+
+    @picked.defjvp
+    def _(primals, tangents):
+        _, which, w = primals
+        return picked(*primals), 5 * (tangents[0][which] @ w)
+
+    which = jnp.array([0, 1])
+
+    def scanned_rows(w, x):
+        def body(x, w):
+            return rows(1.0, x, jnp.arange(4), w), None
+
+        return jnp.sum(lax.scan(jax.checkpoint(body), x, w)[0])
+
+    policy = Policy([Rule(input="bf16", weight="bf16", grad="bf16")])
+    for loss in (
+        lambda w, x: jnp.sum(rows(2.0, x, which, w[0])),
+        lambda w, x: jnp.sum(pair(x, w[0])[0]),
+        lambda w, x: jnp.sum(picked(x, which, w[0])),
+        scanned_rows,
+    ):
+        want = jax.grad(loss, 1)(W, X)
+        for got in (
+            jax.jit(jax.grad(simulate(loss, policy), 1))(W, X),
+            jax.jit(simulate(jax.grad(loss, 1), policy))(W, X),
+        ):
+            np.testing.assert_allclose(got, want, rtol=0.03, atol=1e-5)
+
+
 def test_sixteen_bit_operands_run_on_float32_carriers():
     w, x = W[0].astype(jnp.bfloat16), X.astype(jnp.bfloat16)
     policy = Policy([Rule(input="fp8_e4m3", weight="fp8_e5m2", output="fp16")])
