@@ -82,7 +82,6 @@ def test_through_transforms(wrap):
     x = jnp.linspace(-3, 3, 12).reshape(4, 3)
     f = lambda v: 1.1 * npu.grad_cast(v, "fp4_e2m1")  # noqa: E731
     want = jnp.ones_like(x)
-    same_arrays(jax.grad(wrap(f))(x), want, "gradient")
     same_arrays(jax.jit(jax.grad(wrap(f)))(x), want, "gradient under jit")
 
 
