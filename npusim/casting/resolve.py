@@ -188,6 +188,9 @@ def _resolve(
         satmode = SaturationMode.OFF if target.api == "pypto" else SaturationMode.ON
     row = laboratory_row(target, src, dst) if laboratory else table(target).get((src, dst))
     if src is dst and (row is None or row.kind != "integral"):
+        # Another level or chip rounds this pair to integral values: the mode would be ignored.
+        if target.api == "ascendc" and who_has(src, dst):
+            raise _no_pair(src, dst, target)
         return _identity(src, target, requested, satmode)
     if row is None:
         raise _no_pair(src, dst, target)
@@ -220,12 +223,17 @@ def _resolve(
         mode=effective,
         satmode=SaturationMode.ON if saturate else SaturationMode.OFF,
         steps=(step,),
-        fallback=requested not in (CastMode.CAST_NONE, effective) and row.kind != "deq",
+        fallback=_rounds(row) and requested not in (CastMode.CAST_NONE, effective),
         exact=exact,
         grade=grade,
         source=source,
         notes=(*notes, *((row.note,) if row.note else ())),
     )
+
+
+def _rounds(row: SupportedCast) -> bool:
+    """Whether a mode can bear on the pair at all."""
+    return row.kind != "deq" and not (row.src.kind == row.dst.kind == "int")
 
 
 def _identity(

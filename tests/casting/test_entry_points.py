@@ -32,6 +32,10 @@ def what_runs(src, dst, modes, default, asked):
     return "TRUNC" if to_int else "RINT"
 
 
+def between_integers(src, dst):
+    return all(isinstance(FORMATS[name], IntFormat) for name in (src, dst))
+
+
 @pytest.mark.parametrize("soc", PYPTO)
 def test_pypto_tells_what_mode_runs(soc):
     for src, dst, modes, default, note in pypto_rows(soc):
@@ -45,6 +49,7 @@ def test_pypto_tells_what_mode_runs(soc):
             want = what_runs(src, dst, modes, default, asked)
             assert resolved.mode.short == want, (src, dst, asked)
             falls_back = asked not in ("NONE", want) and not note.startswith("deq")
+            falls_back = falls_back and not between_integers(src, dst)  # nothing is rounded
             assert resolved.fallback == falls_back, (src, dst, asked)
             assert resolved.grade == "documented"
             assert resolved.source == "pypto.cast page"
@@ -64,6 +69,7 @@ def test_a_fallback_is_warned_of_exactly_where_it_changes_the_mode(soc):
             exact = "widening" in note and (src, dst) != ("s16", "u32")  # negatives are clamped
             exact = exact or src in ("s4", "e2m1", "e1m2") or (src, dst) == ("s16", "f32")
             quiet = exact or note.startswith("deq") or asked in ("NONE", runs)
+            quiet = quiet or between_integers(src, dst)
             kinds = [w.category for w in caught]
             assert kinds == ([] if quiet else [npu.CastFallbackWarning]), (src, dst, asked)
             if caught:
@@ -243,3 +249,11 @@ def test_deqscale_broadcasts_and_is_rounded_to_half():
     same_words(x.view(np.uint32), words_of(got), want.T, "deq")
     traced = jax.jit(lambda s: npu.cast(x, "half", deqscale=s, target=PYPTO["A2A3"]))(scale)
     same_words(x.view(np.uint32), words_of(traced), want.T, "deq, traced scale")
+
+
+def test_a_pair_that_another_level_rounds_is_not_passed_through():
+    """950's Reg Cast has no float to float; returning the input would ignore the mode."""
+    with pytest.raises(npu.UnsupportedCastError, match="950PR ascendc memory"):
+        npu.cast(
+            np.float32([0.5]), "fp32", "RINT", target=npu.Target("950PR", "ascendc", level="reg")
+        )
