@@ -17,6 +17,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +100,7 @@ def peers() -> dict[str, Kernel]:
                 functools.partial(_gfloat, gfloat.round_ndarray, info, gfloat.RoundMode.TiesToEven)
             )
     try:
-        import pychop
+        import pychop  # pyright: ignore[reportMissingImports]
     except ImportError:
         print("pychop is not installed: left out (pip install 'npusim[bench]')")
     else:
@@ -111,7 +112,7 @@ def peers() -> dict[str, Kernel]:
     return kernels
 
 
-def _gfloat(round_ndarray: Callable[..., jax.Array], info: object, mode: object, x: jax.Array):
+def _gfloat(round_ndarray: Callable[..., Any], info: object, mode: object, x: jax.Array) -> Any:
     return round_ndarray(info, x, mode, True)
 
 
@@ -157,7 +158,7 @@ def main() -> None:
     }
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs, {versions}")
     print(f"devices {jax.devices()}, XLA_FLAGS={os.environ.get('XLA_FLAGS', '')!r}")
-    modes = ["RINT"] if args.quick else MODES.split()
+    modes: list[str] = ["RINT"] if args.quick else [*MODES.split()]
     for log2 in args.log2:
         size = 1 << log2
         reference: dict[str, Kernel] = {
