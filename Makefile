@@ -11,7 +11,7 @@ help:
 	@echo "make demo         run the digits sweep and say where the report lies"
 	@echo "make test         the default suite (under 10 minutes on 2 cores)"
 	@echo "make check        lint and types"
-	@echo "make test-slow    exhaustive tests   (F32_DST=fp16: all 2^32 float words into that format)"
+	@echo "make test-slow    exhaustive tests (F32_DST=fp16 F32_MODE=CEIL: all 2^32 floats into that)"
 	@echo "make test-meta    planted faults must make the suite fail"
 	@echo "make test-device  same bits on whatever accelerator JAX sees"
 	@echo "make test-next    the default suite on Python 3.12 and the newest JAX, where at hand"
@@ -31,7 +31,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q
 
 test-slow: $(STAMP)
-	NPUSIM_F32_DST=$(F32_DST) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q -m slow
+	NPUSIM_F32_DST=$(F32_DST) NPUSIM_F32_MODE=$(F32_MODE) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -q -m slow
 
 test-meta: $(STAMP)
 	$(BIN)/python -m pytest -q -m meta tests/meta
