@@ -17,7 +17,8 @@ def run(*args):
     app = typer.Typer()
     promote.register(app)
     layout.register(app)
-    return CliRunner().invoke(app, ["promote", *args])
+    # No terminal and no COLUMNS: as wide as the table needs.
+    return CliRunner().invoke(app, ["promote", *args], env={"COLUMNS": None})
 
 
 def records(*args):

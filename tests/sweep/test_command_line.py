@@ -1,6 +1,7 @@
 """The main job through the command line: run, kill, resume, interrupt, report."""
 
 import csv
+import functools
 import io
 import json
 import os
@@ -55,6 +56,8 @@ def start(*arguments, cwd):
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # A job in the background ignores Ctrl-C, and what it starts inherits that.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 
