@@ -16,11 +16,12 @@ import numpy as np
 from npusim._errors import NpusimError, OpaqueKernelWarning
 from npusim.dtypes import dtype as dtype_of
 from npusim.inject import _compat, labels
+from npusim.inject.kinds import CUBE_KINDS, kind_of
 from npusim.inject.labels import Label
 from npusim.inject.paths import Place
 from npusim.inject.policy import Policy, check_cast
-from npusim.inject.rules import OP_KINDS, kind_of
-from npusim.inject.spec import CastSpec
+from npusim.inject.spec import CARRIERS, CastSpec
+from npusim.ops.accumulate import Accumulate
 
 _GENERATORS = """
     ball bernoulli beta binomial binomial_inversion btrs categorical cauchy chisquare choice
@@ -47,7 +48,7 @@ class Site:
         shapes: shapes of the operands, then of the results.
         dtypes: dtypes of the operands, then of the results.
         casts: pairs of where and what: ``("weight 1", "fp8_e4m3 RINT")``; besides the operands
-            there are ``output`` and ``grad``, the cotangent that comes back.
+            there are ``output``, ``grad``, the cotangent that comes back, and ``accumulate``.
         recomputed: whether rematerialisation repeats a forward operation here.
         trips: how often it runs in one call, None where a while loop decides.
         einsum: einsum subscripts, if it came from one.
@@ -81,10 +82,16 @@ Slot = int | str
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Planned:
-    """A site with the specs that apply at it."""
+    """A site with the specs that apply at it, and the order it sums in where that is not XLA's."""
 
     site: Site
     specs: tuple[tuple[Slot, CastSpec], ...]
+    accumulate: Accumulate | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the operation has to change."""
+        return bool(self.specs) or self.accumulate is not None
 
 
 @dataclasses.dataclass(eq=False)
@@ -127,12 +134,16 @@ class Planner:
         sites: every site seen, cast or not, in program order.
         hit: numbers of the rules that matched something.
         opaque: what could not be looked into, by name, with its path.
+        listed: op kinds that are listed even where no rule speaks of them.
+        others: primitives of float operations that are not listed, one entry for each.
     """
 
     policy: Policy
     sites: list[Site] = dataclasses.field(default_factory=list)
     hit: set[int] = dataclasses.field(default_factory=set)
     opaque: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    listed: tuple[str, ...] = CUBE_KINDS
+    others: list[str] = dataclasses.field(default_factory=list)
 
     def body(
         self,
@@ -164,7 +175,7 @@ class Planner:
                 results = labels.results(eqn, operands, here.direction)
                 if handler is None:
                     planned = self.site(eqn, operands, here, trips, record)
-                    if planned is not None and planned.specs:
+                    if planned is not None and planned.active:
                         plan.sites[position] = planned
             known |= dict(zip(eqn.outvars, results, strict=True))
         plan.results = [read(atom) for atom in inner.outvars]
@@ -180,16 +191,26 @@ class Planner:
                 self.opaque.append((_kernel_name(eqn, name), place.path))
             return None
         number = self.policy.find(place.path, name, place.direction)
-        if number is None and kind_of(name) not in OP_KINDS:
+        kind = kind_of(name)
+        back = self._back(place, name)
+        if kind not in CUBE_KINDS and not _computes_floats(eqn, kind):
+            return None
+        if number is None and back is None and kind not in self.listed:
+            if record:
+                self.others.append(name)
             return None
         avals = [atom.aval for atom in (*eqn.invars, *eqn.outvars)]
         roles = labels.roles(operands, place.direction)
-        specs = self._specs(eqn, number, roles, place)
+        specs = self._specs(eqn, number, back, roles)
         casts = tuple((s if isinstance(s, str) else f"{roles[s]} {s}", str(c)) for s, c in specs)
+        accumulate = self._accumulate(eqn, number)
+        if accumulate is not None:
+            form = accumulate if isinstance(accumulate, str) else " ".join(map(str, accumulate))
+            casts += (("accumulate", form),)
         site = Site(
             path=place.path,
             op=name,
-            kind=kind_of(name),
+            kind=kind,
             direction=place.direction,
             rule=number,
             roles=roles,
@@ -205,11 +226,29 @@ class Planner:
         if record:
             self.sites.append(site)
             self.hit |= set() if number is None else {number}
-        return Planned(site, specs)
+        return Planned(site, specs, accumulate)
+
+    def _accumulate(self, eqn: Any, number: int | None) -> Accumulate | None:
+        """The order of a float product's sum, None where it is XLA's."""
+        if number is None or _compat.name_of(eqn) != _compat.MATMUL:
+            return None
+        form = self.policy.rules[number].accumulate
+        carried = [np.dtype(atom.aval.dtype) in CARRIERS for atom in eqn.invars]
+        wide = any(np.dtype(atom.aval.dtype) == np.float64 for atom in eqn.invars)
+        return None if form == "fast" or wide or not all(carried) else form
+
+    def _back(self, place: Place, name: str) -> int | None:
+        """The rule whose ``grad`` casts the cotangent that will come back to a forward site."""
+        if place.direction != "forward":
+            return None
+        back = self.policy.find(place.path, name, "backward")
+        return None if back is None or self.policy.rules[back].grad is None else back
 
     def _specs(
-        self, eqn: Any, number: int | None, roles: tuple[str, ...], place: Place
+        self, eqn: Any, number: int | None, back: int | None, roles: tuple[str, ...]
     ) -> tuple[tuple[Slot, CastSpec], ...]:
+        # A conversion's result is cast from its operand: rounding twice would be another value.
+        made = eqn.invars if _compat.name_of(eqn) == _compat.CONVERT else eqn.outvars
         found: list[tuple[Slot, CastSpec]] = []
         if number is not None:
             rule = self.policy.rules[number]
@@ -218,19 +257,14 @@ class Planner:
                 if spec is not None and self._applies(spec, atom.aval, rule=number, role=role):
                     found.append((position, spec))
             if rule.output is not None and any(
-                self._applies(rule.output, var.aval, rule=number, role="output")
-                for var in eqn.outvars
+                self._applies(rule.output, var.aval, rule=number, role="output") for var in made
             ):
                 found.append(("output", rule.output))
-        if place.direction == "forward":
-            # The cotangent that will come back belongs to the backward rule of the same place.
-            back = self.policy.find(place.path, _compat.name_of(eqn), "backward")
-            spec = None if back is None else self.policy.rules[back].grad
-            if spec is not None and any(
-                self._applies(spec, var.aval, rule=back, role="grad") for var in eqn.outvars
-            ):
+        if back is not None:
+            spec = self.policy.rules[back].grad
+            if any(self._applies(spec, var.aval, rule=back, role="grad") for var in eqn.outvars):
                 found.append(("grad", spec))
-                self.hit.add(back if back is not None else -1)
+                self.hit.add(back)
         return tuple(found)
 
     def _applies(self, spec: CastSpec, aval: Any, rule: int | None, role: str) -> bool:
@@ -256,6 +290,16 @@ class Planner:
                 OpaqueKernelWarning,
                 stacklevel=4,
             )
+
+
+def _computes_floats(eqn: Any, kind: str) -> bool:
+    """Whether real floats go in or come out; a conversion counts where both are, and differ."""
+    atoms = (*eqn.invars, *eqn.outvars)
+    dtypes = [atom.aval.dtype for atom in atoms if hasattr(atom.aval, "dtype")]
+    floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
+    if kind == "convert":
+        return len(floats) == 2 and floats[0] != floats[1]
+    return bool(floats)
 
 
 def _kernel_name(eqn: Any, name: str) -> str:

@@ -8,30 +8,17 @@ from typing import Any, Literal, get_args
 
 from npusim._errors import NpusimError, PolicyError, message, nearest
 from npusim.inject import _compat
+from npusim.inject.kinds import OP_KINDS as OP_KINDS
+from npusim.inject.kinds import kind_of as kind_of
+from npusim.inject.kinds import known_primitives
 from npusim.inject.spec import CastSpec, as_spec
+from npusim.ops.accumulate import check_accumulate
 
 RuleDirection = Literal["both", "forward", "backward"]
 DIRECTIONS: tuple[str, ...] = get_args(RuleDirection)
 ROLES = ("input", "weight", "output", "grad")
 
-OP_KINDS: dict[str, tuple[str, ...]] = {
-    "matmul": (_compat.MATMUL,),
-    "conv": (_compat.CONV,),
-}
-"""Op kinds of rules and the primitives they stand for. A new kind is a row."""
-
-PLANNED_KINDS = ("elementwise", "reduce", "convert", "boundary", "all")
-_CONTROL = ("scan", "while", "cond", "jit", "remat2", "custom_jvp_call", "custom_vjp_call", "call")
-
-
-def kind_of(primitive: str) -> str:
-    """Return the op kind that a primitive belongs to, or its own name."""
-    return next((kind for kind, members in OP_KINDS.items() if primitive in members), primitive)
-
-
-@functools.cache
-def _known_primitives() -> frozenset[str]:
-    return frozenset(_compat.primitive_names() - set(_CONTROL))
+PLANNED_KINDS = ("boundary",)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,13 +28,18 @@ class Rule:
     Attributes:
         path: regular expression, searched in the normalised module path (``Net/block_0/attn``);
             anchor it with ^ and $ where a part would match too much.
-        ops: an op kind (``matmul``, ``conv``), a primitive name (``exp``), or several of them.
+        ops: an op kind (``matmul``, ``conv``, ``elementwise``, ``reduce``, ``convert``, ``index``,
+            ``all``), a primitive name (``exp``), or several of them. Kinds speak of float
+            operations; constants written into one are operands of it like any other.
         input: cast of the operands that are neither parameters nor gradients.
         weight: cast of the operands that descend from the parameters.
-        output: cast of the result.
+        output: cast of the result. At a ``convert`` (the user's own ``astype``) it is made of the
+            unconverted operand, so that ``output=CastSpec("bf16", "FLOOR")`` converts by FLOOR.
         grad: cast of the gradient operand of backward operations; under ``grad(simulate(f))``, of
             the cotangent that comes back to the operation.
-        accumulate: how the Cube accumulates; not available yet.
+        accumulate: how the products of a dot_general are summed: ``fast`` (XLA's order),
+            ``sequential`` or ``("blocked", k)``, see `npusim.ops.ordered_dot`. Products of float64
+            or of integers, ragged ones and convolutions keep XLA's order.
         direction: ``forward``, ``backward`` or ``both``.
 
     A rule without casts is one that protects: what it matches stays as it is.
@@ -92,13 +84,15 @@ class Rule:
                 )
             )
         if self.accumulate is not None:
-            raise PolicyError(
-                message(
-                    f"accumulate={self.accumulate!r}",
-                    "nothing yet: accumulation orders are not available in rules",
-                    "Remove the key; the products accumulate in float32.",
+            object.__setattr__(self, "accumulate", check_accumulate(self.accumulate))
+            if _compat.MATMUL not in self.primitives:
+                raise PolicyError(
+                    message(
+                        f"accumulate={self.accumulate!r} with ops {self.ops!r}",
+                        "ops with dot_general among them, such as matmul",
+                        "Remove accumulate, or name matmul.",
+                    )
                 )
-            )
         for role in ROLES:
             given = getattr(self, role)
             if given is None:
@@ -110,11 +104,11 @@ class Rule:
                 kind = type(error) if isinstance(error, NpusimError) else PolicyError
                 raise kind(f"Given: {role}: {text}") from error
 
-    @property
-    def primitives(self) -> tuple[str, ...]:
+    @functools.cached_property
+    def primitives(self) -> frozenset[str]:
         """Names of the primitives the rule speaks of."""
         names = (self.ops,) if isinstance(self.ops, str) else self.ops
-        return tuple(p for name in names for p in OP_KINDS.get(name, (name,)))
+        return frozenset(p for name in names for p in OP_KINDS.get(name, (name,)))
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -147,12 +141,16 @@ class Rule:
             "ops": self.ops if isinstance(self.ops, str) else list(self.ops),
         }
         plain |= {role: spec.to_dict() for role, spec in self.casts()}
+        if self.accumulate is not None:
+            form = self.accumulate
+            plain["accumulate"] = form if isinstance(form, str) else list(form)
         return plain if self.direction == "both" else plain | {"direction": self.direction}
 
     def __repr__(self) -> str:
         shown = [f"path={self.path!r}"] if self.path != ".*" else []
         shown += [f"ops={self.ops!r}"]
         shown += [f"{role}={spec!r}" for role, spec in self.casts()]
+        shown += [f"accumulate={self.accumulate!r}"] if self.accumulate is not None else []
         shown += [f"direction={self.direction!r}"] if self.direction != "both" else []
         return f"Rule({', '.join(shown)})"
 
@@ -172,9 +170,9 @@ def _ops(given: Any) -> Any:
                     "Name the primitives you mean.",
                 )
             )
-        if name in OP_KINDS or name in _known_primitives():
+        if name in OP_KINDS or name in known_primitives():
             continue
-        known = [*OP_KINDS, *_known_primitives()]
+        known = [*OP_KINDS, *sorted(known_primitives())]
         raise PolicyError(
             message(
                 f"ops {name!r}",

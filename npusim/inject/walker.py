@@ -26,6 +26,7 @@ from npusim.inject.observer import Observer as Observer
 from npusim.inject.observer import Seen as Seen
 from npusim.inject.plan import Body, Planned
 from npusim.modes import LABORATORY, Target
+from npusim.ops.accumulate import normal_dims, ordered_dot
 
 Tally = list[Any]
 """One record per site of a body, in the order of `Body.all_sites`."""
@@ -105,6 +106,7 @@ class Walker:
         casts = {slot: feed.resolve(spec, plan.site) for slot, spec in plan.specs}
         seen: list[Seen] = []
         wide = _is_narrow(eqn)
+        converts = _compat.name_of(eqn) == _compat.CONVERT
         given = list(operands)
         for position, operand in enumerate(operands):
             if position in casts:
@@ -112,22 +114,36 @@ class Walker:
                 after = apply_cast(casts[position], operand, target=self.target)
                 seen.append(Seen(position, casts[position], operand, after))
                 given[position] = after
-            if wide or position in casts:
+            if converts:
+                if "output" in casts:
+                    before = _typed(eqn.invars[position], given[position])
+                    given[position] = apply_cast(casts["output"], before, target=self.target)
+                    seen.append(Seen("output", casts["output"], before, given[position]))
+            elif wide or position in casts:
                 given[position] = _carried(given[position], operand, wide)
         changed: dict[str, Any] = {}
+        if wide and "update_jaxpr" in eqn.params:
+            changed["update_jaxpr"] = _compat.combiner(eqn, np.float32)
         if wide and eqn.params.get("preferred_element_type") is not None:
             changed["preferred_element_type"] = np.dtype(np.float32)
         if eqn.params.get("precision", 0) is None and wide | bool(seen):
             # The operands are on a grid already: no accelerator may round them once more.
             changed["precision"] = _HIGHEST
-        results = _compat.bind(eqn, given, **changed)
+        if converts:
+            results = given
+        elif plan.accumulate is not None:
+            wide_operands = [_carried(x, x, True) for x in given]
+            dims = normal_dims(eqn.params["dimension_numbers"])
+            results = [ordered_dot(*wide_operands, dims, plan.accumulate)]
+        else:
+            results = _compat.bind(eqn, given, **changed)
         outs = []
         for var, result in zip(eqn.outvars, results, strict=True):
             dtype = var.aval.dtype
             if not jnp.issubdtype(dtype, jnp.floating):
                 outs.append(result)
                 continue
-            if "output" in casts:
+            if "output" in casts and not converts:
                 after = apply_cast(casts["output"], result, target=self.target)
                 seen.append(Seen("output", casts["output"], result, after))
                 result = after

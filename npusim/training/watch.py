@@ -15,6 +15,7 @@ import numpy as np
 from npusim._errors import PolicyError
 from npusim.inject import OP_KINDS, CastSpec, Policy, Rule, Site, _compat, labels
 from npusim.inject.arguments import Call
+from npusim.inject.kinds import CUBE_KINDS
 from npusim.inject.paths import Place
 from npusim.inject.plan import Body, Planned, Planner
 from npusim.inject.walker import Feed, Seen, Values, Walker
@@ -110,9 +111,9 @@ def watch(fn: Callable[..., Any], policy: Policy, call: Call, ops: Sequence[str]
 
 
 def watched_ops(*policies: Policy) -> list[str]:
-    """Return the primitives that rules of these policies speak of, and those of all op kinds."""
-    named = [p for policy in policies for rule in policy.rules for p in rule.primitives]
-    return list(dict.fromkeys([*(p for kind in OP_KINDS.values() for p in kind), *named]))
+    """Return the primitives that rules of these policies speak of, and those of the Cube."""
+    named = [p for policy in policies for rule in policy.rules for p in sorted(rule.primitives)]
+    return list(dict.fromkeys([*(p for kind in CUBE_KINDS for p in OP_KINDS[kind]), *named]))
 
 
 def _watching(policy: Policy, ops: Sequence[str]) -> Policy:
@@ -128,7 +129,7 @@ class _Planner(Planner):
 
     def site(self, *args: Any, **kwargs: Any) -> Planned | None:
         planned = super().site(*args, **kwargs)
-        if planned is None or planned.specs:
+        if planned is None or planned.active:
             return planned
         return Planned(planned.site, ((_WATCHED, _NOTHING),))
 
