@@ -32,6 +32,9 @@ OP_KINDS: dict[str, tuple[str, ...]] = {
 }
 """Op kinds of rules and the primitives they stand for. A new kind is a row."""
 
+BOUNDARY = "boundary"
+"""The word for a whole scope: what enters and leaves it is cast, its inside is left alone."""
+
 CUBE_KINDS = ("matmul", "conv")
 """Kinds whose operations are listed and watched even where no rule speaks of them."""
 

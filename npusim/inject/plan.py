@@ -5,9 +5,10 @@ or have bodies. Nothing is computed, so a model too large to run can be planned,
 pass (`npusim.inject.walker`) binds every equation that the plan does not mention unchanged.
 """
 
+import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,8 +16,14 @@ import numpy as np
 
 from npusim._errors import NpusimError, OpaqueKernelWarning
 from npusim.dtypes import dtype as dtype_of
-from npusim.inject import _compat, labels
-from npusim.inject.kinds import CUBE_KINDS, kind_of
+from npusim.inject import _compat, boundary, labels
+from npusim.inject.body import Body as Body
+from npusim.inject.body import Crossed
+from npusim.inject.body import Planned as Planned
+from npusim.inject.body import Site as Site
+from npusim.inject.body import Slot as Slot
+from npusim.inject.boundary import Scope
+from npusim.inject.kinds import BOUNDARY, CUBE_KINDS, kind_of
 from npusim.inject.labels import Label
 from npusim.inject.paths import Place
 from npusim.inject.policy import Policy, check_cast
@@ -34,97 +41,6 @@ GENERATORS = frozenset(f"_{name}" for name in _GENERATORS.split())
 """Jitted functions of jax.random. bf16 inside a normal generator makes inf: never cast."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Site:
-    """One operation that a rule can speak of: plain data, comparable and hashable.
-
-    Attributes:
-        path: normalised module path.
-        op: primitive.
-        kind: op kind in rules.
-        direction: ``forward`` or ``backward``.
-        rule: number of the rule that matches, from 0; None where none does.
-        roles: role of each operand.
-        shapes: shapes of the operands, then of the results.
-        dtypes: dtypes of the operands, then of the results.
-        casts: pairs of where and what: ``("weight 1", "fp8_e4m3 RINT")``; besides the operands
-            there are ``output``, ``grad``, the cotangent that comes back, and ``accumulate``.
-        recomputed: whether rematerialisation repeats a forward operation here.
-        trips: how often it runs in one call, None where a while loop decides.
-        einsum: einsum subscripts, if it came from one.
-        method: Linen method of the module, if not ``__call__``.
-        source: the user's line that made it.
-    """
-
-    path: str
-    op: str
-    kind: str
-    direction: str
-    rule: int | None
-    roles: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[str, ...]
-    casts: tuple[tuple[str, str], ...]
-    recomputed: bool
-    trips: int | None
-    einsum: str | None
-    method: str | None
-    source: str
-
-    def __str__(self) -> str:
-        casts = ", ".join(f"{where}: {what}" for where, what in self.casts)
-        return f"{self.path} {self.op} {self.direction} [{casts or 'no cast'}]"
-
-
-Slot = int | str
-"""Position of an operand, ``output`` or ``grad``."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Planned:
-    """A site with the specs that apply at it, and the order it sums in where that is not XLA's."""
-
-    site: Site
-    specs: tuple[tuple[Slot, CastSpec], ...]
-    accumulate: Accumulate | None = None
-
-    @property
-    def active(self) -> bool:
-        """Whether the operation has to change."""
-        return bool(self.specs) or self.accumulate is not None
-
-
-@dataclasses.dataclass(eq=False)
-class Body:
-    """The plan of one jaxpr.
-
-    Attributes:
-        jaxpr: the jaxpr itself, open or closed.
-        sites: the operations in it that are cast, by position.
-        calls: the equations whose bodies have something to do, by position.
-        results: labels of its results.
-        again: for a function with a custom VJP: plans its forward rule, which is traced late.
-    """
-
-    jaxpr: Any
-    sites: dict[int, Planned] = dataclasses.field(default_factory=dict)
-    calls: dict[int, list["Body"]] = dataclasses.field(default_factory=dict)
-    results: list[Label | None] = dataclasses.field(default_factory=list)
-    again: Callable[[Any], "Body"] | None = None
-
-    @property
-    def active(self) -> bool:
-        """Whether anything in it has to change."""
-        return bool(self.sites or self.calls)
-
-    def all_sites(self) -> Iterator[Planned]:
-        """Every cast operation in it and in what it contains."""
-        yield from self.sites.values()
-        for bodies in self.calls.values():
-            for body in bodies:
-                yield from body.all_sites()
-
-
 @dataclasses.dataclass
 class Planner:
     """Plans jaxprs for one policy.
@@ -136,6 +52,9 @@ class Planner:
         opaque: what could not be looked into, by name, with its path.
         listed: op kinds that are listed even where no rule speaks of them.
         others: primitives of float operations that are not listed, one entry for each.
+        saved: by identity of a jaxpr that is being planned: the numbers of the results that only a
+            backward pass reads.
+        inherited: inputs of such a jaxpr that a part of a scope outside of it made.
     """
 
     policy: Policy
@@ -144,6 +63,8 @@ class Planner:
     opaque: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     listed: tuple[str, ...] = CUBE_KINDS
     others: list[str] = dataclasses.field(default_factory=list)
+    saved: dict[int, frozenset[int]] = dataclasses.field(default_factory=dict)
+    inherited: dict[Any, Scope] = dataclasses.field(default_factory=dict)
 
     def body(
         self,
@@ -163,12 +84,16 @@ class Planner:
         def read(atom: Any) -> Label | None:
             return None if _compat.is_literal(atom) else known[atom]
 
+        places = [place.enter(_compat.stack_elements(eqn)) for eqn in inner.eqns]
+        scopes = boundary.scopes(self.policy, places, place)
+        saved = self.saved.get(id(inner), frozenset())
         for position, eqn in enumerate(inner.eqns):
-            here = place.enter(_compat.stack_elements(eqn))
+            here = places[position]
             operands = [read(atom) for atom in eqn.invars]
             handler = _CALLS.get(_compat.name_of(eqn))
             if handler is not None and eqn.params.get("name") not in GENERATORS:
-                bodies, results = handler(self, eqn, operands, here, trips, record)
+                with self._around(inner, position, places, scopes, saved):
+                    bodies, results = handler(self, eqn, operands, here, trips, record)
                 if any(body.active for body in bodies):
                     plan.calls[position] = bodies
             else:
@@ -179,7 +104,76 @@ class Planner:
                         plan.sites[position] = planned
             known |= dict(zip(eqn.outvars, results, strict=True))
         plan.results = [read(atom) for atom in inner.outvars]
+        if scopes:
+            plan.members = scopes
+            for crossing in boundary.crossings(
+                self.policy, inner, scopes, places, read, saved, self.inherited
+            ):
+                self._cross(plan, crossing, trips, record)
         return plan
+
+    @contextlib.contextmanager
+    def _around(
+        self,
+        jaxpr: Any,
+        position: int,
+        places: list[Place],
+        scopes: dict[int, Scope],
+        saved: frozenset[int],
+    ) -> Iterator[None]:
+        """Tell the bodies of an equation what scopes outside of them make and read."""
+        if not any(rule.boundary for rule in self.policy.rules):
+            yield
+            return
+        before = self.saved, self.inherited
+        inside = [id(_compat.opened(body)) for body in _compat.bodies(jaxpr.eqns[position])]
+        numbers = boundary.saved_results(jaxpr, position, places, saved)
+        self.saved = self.saved | dict.fromkeys(inside, numbers)
+        self.inherited = self.inherited | boundary.handed_in(
+            self.policy, jaxpr, position, places, scopes
+        )
+        yield
+        self.saved, self.inherited = before
+
+    def _cross(
+        self, plan: Body, crossing: boundary.Crossing, trips: int | None, record: bool
+    ) -> None:
+        """Plan the casts of one value that enters or leaves a scope."""
+        number, path = crossing.scope
+        aval, place = crossing.var.aval, crossing.place
+        specs = tuple(
+            (slot, spec)
+            for slot, spec in crossing.casts(self.policy.rules[number])
+            if self._applies(spec, aval, rule=number, role=crossing.role)
+        )
+        if not specs:
+            return
+        roles = () if crossing.leaves else (crossing.role,)
+        copies = 1 if crossing.leaves else 2
+        site = Site(
+            path=path,
+            op=BOUNDARY,
+            kind=BOUNDARY,
+            direction=place.direction,
+            rule=number,
+            roles=roles,
+            shapes=(tuple(aval.shape),) * copies,
+            dtypes=(str(aval.dtype),) * copies,
+            casts=tuple((s if isinstance(s, str) else f"{roles[s]} {s}", str(c)) for s, c in specs),
+            recomputed=place.recomputed,
+            trips=trips,
+            einsum=None,
+            method=None,
+            source=_compat.source_line(_compat.opened(plan.jaxpr).eqns[crossing.position]),
+        )
+        crossed = Crossed(site, specs, position=crossing.position)
+        if crossing.leaves:
+            plan.leaves[crossing.var] = crossed
+        else:
+            plan.enters[crossing.scope, crossing.var] = crossed
+        if record:
+            self.sites.append(site)
+            self.hit.add(number)
 
     def site(
         self, eqn: Any, operands: list[Label | None], place: Place, trips: int | None, record: bool
@@ -201,7 +195,8 @@ class Planner:
             return None
         avals = [atom.aval for atom in (*eqn.invars, *eqn.outvars)]
         roles = labels.roles(operands, place.direction)
-        specs = self._specs(eqn, number, back, roles)
+        inside = number is not None and self.policy.rules[number].boundary
+        specs = () if inside else self._specs(eqn, number, back, roles)
         casts = tuple((s if isinstance(s, str) else f"{roles[s]} {s}", str(c)) for s, c in specs)
         accumulate = self._accumulate(eqn, number)
         if accumulate is not None:
@@ -242,7 +237,8 @@ class Planner:
         if place.direction != "forward":
             return None
         back = self.policy.find(place.path, name, "backward")
-        return None if back is None or self.policy.rules[back].grad is None else back
+        rule = None if back is None else self.policy.rules[back]
+        return None if rule is None or rule.grad is None or rule.boundary else back
 
     def _specs(
         self, eqn: Any, number: int | None, back: int | None, roles: tuple[str, ...]

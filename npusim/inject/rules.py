@@ -8,17 +8,15 @@ from typing import Any, Literal, get_args
 
 from npusim._errors import NpusimError, PolicyError, message, nearest
 from npusim.inject import _compat
+from npusim.inject.kinds import BOUNDARY, known_primitives
 from npusim.inject.kinds import OP_KINDS as OP_KINDS
 from npusim.inject.kinds import kind_of as kind_of
-from npusim.inject.kinds import known_primitives
 from npusim.inject.spec import CastSpec, as_spec
 from npusim.ops.accumulate import check_accumulate
 
 RuleDirection = Literal["both", "forward", "backward"]
 DIRECTIONS: tuple[str, ...] = get_args(RuleDirection)
 ROLES = ("input", "weight", "output", "grad")
-
-PLANNED_KINDS = ("boundary",)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,6 +29,10 @@ class Rule:
         ops: an op kind (``matmul``, ``conv``, ``elementwise``, ``reduce``, ``convert``, ``index``,
             ``all``), a primitive name (``exp``), or several of them. Kinds speak of float
             operations; constants written into one are operands of it like any other.
+            ``boundary``: the modules that ``path`` names as operators of their own, as the NPU runs
+            a norm or a softmax: what enters is cast by ``input`` or ``weight``, what leaves by
+            ``output``, gradients both ways by ``grad``, and the inside is left alone, but for the
+            operations that an earlier rule names.
         input: cast of the operands that are neither parameters nor gradients.
         weight: cast of the operands that descend from the parameters.
         output: cast of the result. At a ``convert`` (the user's own ``astype``) it is made of the
@@ -93,6 +95,14 @@ class Rule:
                         "Remove accumulate, or name matmul.",
                     )
                 )
+        if self.boundary and re.search(self.path, "") is not None:
+            raise PolicyError(
+                message(
+                    f"ops 'boundary' with path {self.path!r}, which matches everything",
+                    "a path that names modules, such as 'norm'",
+                    "Narrow the path.",
+                )
+            )
         for role in ROLES:
             given = getattr(self, role)
             if given is None:
@@ -111,6 +121,24 @@ class Rule:
         return frozenset(p for name in names for p in OP_KINDS.get(name, (name,)))
 
     @property
+    def boundary(self) -> bool:
+        """Whether it speaks of whole scopes."""
+        return self.ops == BOUNDARY
+
+    def scope(self, path: str) -> str | None:
+        """Return the shortest part of ``path``, from the top, that the rule's path is found in.
+
+        Example:
+            >>> Rule("norm", "boundary").scope("Net/norm_1/scale"), Rule("norm").scope("Net/head")
+            ('Net/norm_1', None)
+        """
+        if re.search(self.path, path) is None and "$" not in self.path:
+            return None
+        names = path.split("/")
+        parts = ("/".join(names[: i + 1]) for i in range(len(names)))
+        return next((part for part in parts if re.search(self.path, part)), None)
+
+    @property
     def directions(self) -> tuple[str, ...]:
         """The directions it speaks of."""
         return ("forward", "backward") if self.direction == "both" else (self.direction,)
@@ -122,7 +150,9 @@ class Rule:
                 yield role, getattr(self, role)
 
     def matches(self, path: str, primitive: str, direction: str) -> bool:
-        """Whether the rule speaks of this operation."""
+        """Whether the rule speaks of this operation; a boundary rule of all in its scopes."""
+        if self.boundary:
+            return direction in self.directions and self.scope(path) is not None
         return (
             primitive in self.primitives
             and direction in self.directions
@@ -161,22 +191,22 @@ def _ops(given: Any) -> Any:
         raise PolicyError(
             message(f"ops {given!r}", "an op kind or a list of them", "Pass for example 'matmul'.")
         )
-    for name in names:
-        if name in PLANNED_KINDS:
-            raise PolicyError(
-                message(
-                    f"ops {name!r}, which is planned but not available yet",
-                    f"{', '.join(OP_KINDS)}, or a primitive name such as exp",
-                    "Name the primitives you mean.",
-                )
+    if BOUNDARY in names and len(names) > 1:
+        raise PolicyError(
+            message(
+                f"ops {given!r}",
+                "'boundary' alone, which speaks of scopes and not of operations",
+                "Write a rule of its own for it.",
             )
-        if name in OP_KINDS or name in known_primitives():
+        )
+    for name in names:
+        if name == BOUNDARY or name in OP_KINDS or name in known_primitives():
             continue
-        known = [*OP_KINDS, *sorted(known_primitives())]
+        known = [*OP_KINDS, BOUNDARY, *sorted(known_primitives())]
         raise PolicyError(
             message(
                 f"ops {name!r}",
-                f"{', '.join(OP_KINDS)}, or the name of a JAX primitive such as exp",
+                f"{', '.join(OP_KINDS)}, {BOUNDARY}, or the name of a JAX primitive such as exp",
                 f"{nearest(str(name), known)}Pass one of these.",
             )
         )

@@ -53,13 +53,28 @@ class Walker:
         env |= dict(zip(jaxpr.invars, args, strict=True))
         last = _last_uses(jaxpr)
         at_site: dict[int, Any] = {}
+        at_crossing: dict[Any, Any] = {}
+        entered: dict[Any, Any] = {}  # by scope and variable: the value inside of the scope
+        made: dict[Any, Any] = {}  # what a scope made, as it is inside of it
         at_call: dict[int, Tally] = {}
 
-        def read(atom: Any) -> Any:
-            return atom.val if _compat.is_literal(atom) else env[atom]
+        def read(atom: Any, scope: Any = None) -> Any:
+            if _compat.is_literal(atom):
+                return atom.val
+            if scope is None:
+                return env[atom]
+            key = (scope, atom)
+            if key in made:
+                return made[key]
+            if key not in body.enters:
+                return env[atom]
+            if key not in entered:
+                entered[key], at_crossing[key] = self.cross(body.enters[key], env[atom], feed)
+            return entered[key]
 
         for position, eqn in enumerate(jaxpr.eqns):
-            operands = [read(atom) for atom in eqn.invars]
+            scope = body.members.get(position)
+            operands = [read(atom, scope) for atom in eqn.invars]
             with _compat.context_of(eqn):
                 if position in body.sites:
                     planned = body.sites[position]
@@ -79,6 +94,10 @@ class Walker:
                 else:
                     results = _compat.bind(eqn, operands)
             for var, result in zip(eqn.outvars, results, strict=True):
+                if var in body.leaves:
+                    made[scope, var] = result
+                    with _compat.context_of(eqn):
+                        result, at_crossing[var] = self.cross(body.leaves[var], result, feed)
                 if not _compat.is_dropped(var):
                     env[var] = result
             for var in last.get(position, ()):
@@ -87,7 +106,25 @@ class Walker:
         if self.observer is None:
             return outs, []
         calls = [record for position in body.calls for record in at_call[position]]
-        return outs, [at_site[position] for position in body.sites] + calls
+        crossings = [at_crossing[key] for key in (*body.enters, *body.leaves)]
+        return outs, [at_site[position] for position in body.sites] + crossings + calls
+
+    def cross(self, plan: Planned, value: Any, feed: Feed) -> tuple[Any, Any]:
+        """Cast a value where it enters or leaves a scope; its dtype stays."""
+        value = jnp.asarray(value)
+        out, seen = value, []
+        for slot, given in plan.specs:
+            spec = feed.resolve(given, plan.site)
+            if slot == "grad":
+                continue
+            after = apply_cast(spec, out, target=self.target)
+            seen.append(Seen(slot, spec, out, after))
+            out = _stored(after, value.dtype)
+        for slot, given in plan.specs:
+            if slot == "grad":
+                spec = feed.resolve(given, plan.site)
+                out = cast_cotangent(spec, out, target=self.target)
+        return out, None if self.observer is None else self.observer.record(plan.site, seen)
 
     def empty(self, bodies: Sequence[Body]) -> Tally:
         """The tally of bodies that did not run."""

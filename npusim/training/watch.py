@@ -180,6 +180,11 @@ class _Walker(Walker):
         assert isinstance(self.observer, _Recorder)
         return outs, self.observer.results(plan.site, outs)
 
+    def cross(self, plan: Planned, value: Any, feed: Feed) -> tuple[Any, Any]:
+        out, _ = super().cross(plan, value, feed)
+        assert isinstance(self.observer, _Recorder)
+        return out, self.observer.results(plan.site, [out])
+
 
 def _plain(dtype: str) -> bool:
     return dtype.startswith(_KINDS)
@@ -187,7 +192,7 @@ def _plain(dtype: str) -> bool:
 
 def _places(body: Body, outside: Nest = Nest()) -> Iterator[tuple[Site, Nest]]:
     """The sites in the order of their records, each with its place."""
-    for position, planned in body.sites.items():
+    for position, planned in body.own_sites():
         yield planned.site, Nest((*outside.levels, position))
     equations = _compat.opened(body.jaxpr).eqns
     for position, bodies in body.calls.items():

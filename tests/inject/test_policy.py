@@ -128,17 +128,24 @@ MISTAKES = [
         errors.PolicyError,
         (
             "Given: FILE, key 'rules[0]': ops 'matmull'. Allowed: matmul, conv, elementwise, "
-            "reduce, convert, index, all, or the name of a JAX primitive such as exp. Did you "
-            "mean 'matmul'? Pass one of these."
+            "reduce, convert, index, all, boundary, or the name of a JAX primitive such as exp. "
+            "Did you mean 'matmul'? Pass one of these."
         ),
     ),
     (
         "rules: [{ops: boundary}]",
         errors.PolicyError,
         (
-            "Given: FILE, key 'rules[0]': ops 'boundary', which is planned but not available "
-            "yet. Allowed: matmul, conv, elementwise, reduce, convert, index, all, or a primitive "
-            "name such as exp. Name the primitives you mean."
+            "Given: FILE, key 'rules[0]': ops 'boundary' with path '.*', which matches everything. "
+            "Allowed: a path that names modules, such as 'norm'. Narrow the path."
+        ),
+    ),
+    (
+        "rules: [{path: norm, ops: [boundary, matmul]}]",
+        errors.PolicyError,
+        (
+            "Given: FILE, key 'rules[0]': ops ['boundary', 'matmul']. Allowed: 'boundary' alone, "
+            "which speaks of scopes and not of operations. Write a rule of its own for it."
         ),
     ),
     (
