@@ -75,6 +75,7 @@ _LAZY = {
     "CastSpec": "npusim.inject",
     "Policy": "npusim.inject",
     "Rule": "npusim.inject",
+    "report": "npusim.inject",
     "simulate": "npusim.inject",
     "acl": None,
     "flax": None,

@@ -3,9 +3,12 @@
 from npusim.inject.apply import apply_cast as apply_cast
 from npusim.inject.plan import Site as Site
 from npusim.inject.policy import Policy as Policy
+from npusim.inject.report import Report as Report
+from npusim.inject.report import report as report
 from npusim.inject.rules import OP_KINDS as OP_KINDS
 from npusim.inject.rules import Rule as Rule
 from npusim.inject.spec import CastSpec as CastSpec
+from npusim.inject.statistics import Stats as Stats
 from npusim.inject.transform import observe as observe
 from npusim.inject.transform import simulate as simulate
 from npusim.inject.transform import sites as sites
@@ -14,10 +17,13 @@ __all__ = [
     "OP_KINDS",
     "CastSpec",
     "Policy",
+    "Report",
     "Rule",
     "Site",
+    "Stats",
     "apply_cast",
     "observe",
+    "report",
     "simulate",
     "sites",
 ]

@@ -22,6 +22,8 @@ Atom = Any
 
 MATMUL = "dot_general"
 CONV = "conv_general_dilated"
+RAGGED = "ragged_dot_general"
+CONVERT = "convert_element_type"
 SCAN, WHILE, COND, JIT, REMAT = "scan", "while", "cond", "jit", "remat2"
 CUSTOM_JVP, CUSTOM_VJP = "custom_jvp_call", "custom_vjp_call"
 
@@ -150,6 +152,15 @@ def bind(eqn: Equation, operands: Sequence[Any], **changed: Any) -> list[Any]:
     else:
         out = eqn.primitive.bind(*operands, **params)
     return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def combiner(eqn: Equation, dtype: Any) -> Any:
+    """The jaxpr by which a scatter combines two values, for values of another dtype."""
+    jaxpr = opened(eqn.params["update_jaxpr"])
+    if jaxpr is None or len(jaxpr.eqns) != 1:
+        return eqn.params["update_jaxpr"]  # a plain scatter: the later value stays
+    scalar = jax.ShapeDtypeStruct((), dtype)
+    return opened(jax.make_jaxpr(lambda a, b: bind(jaxpr.eqns[0], [a, b])[0])(scalar, scalar))
 
 
 def scan_layout(eqn: Equation) -> tuple[int, int]:

@@ -5,9 +5,10 @@ or have bodies. Nothing is computed, so a model too large to run can be planned,
 pass (`npusim.inject.walker`) binds every equation that the plan does not mention unchanged.
 """
 
+import contextlib
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,12 +16,19 @@ import numpy as np
 
 from npusim._errors import NpusimError, OpaqueKernelWarning
 from npusim.dtypes import dtype as dtype_of
-from npusim.inject import _compat, labels
+from npusim.inject import _compat, boundary, labels
+from npusim.inject.body import Body as Body
+from npusim.inject.body import Crossed
+from npusim.inject.body import Planned as Planned
+from npusim.inject.body import Site as Site
+from npusim.inject.body import Slot as Slot
+from npusim.inject.boundary import Scope
+from npusim.inject.kinds import BOUNDARY, CUBE_KINDS, kind_of
 from npusim.inject.labels import Label
 from npusim.inject.paths import Place
 from npusim.inject.policy import Policy, check_cast
-from npusim.inject.rules import OP_KINDS, kind_of
-from npusim.inject.spec import CastSpec
+from npusim.inject.spec import CARRIERS, CastSpec
+from npusim.ops.accumulate import Accumulate
 
 _GENERATORS = """
     ball bernoulli beta binomial binomial_inversion btrs categorical cauchy chisquare choice
@@ -33,91 +41,6 @@ GENERATORS = frozenset(f"_{name}" for name in _GENERATORS.split())
 """Jitted functions of jax.random. bf16 inside a normal generator makes inf: never cast."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Site:
-    """One operation that a rule can speak of: plain data, comparable and hashable.
-
-    Attributes:
-        path: normalised module path.
-        op: primitive.
-        kind: op kind in rules.
-        direction: ``forward`` or ``backward``.
-        rule: number of the rule that matches, from 0; None where none does.
-        roles: role of each operand.
-        shapes: shapes of the operands, then of the results.
-        dtypes: dtypes of the operands, then of the results.
-        casts: pairs of where and what: ``("weight 1", "fp8_e4m3 RINT")``; besides the operands
-            there are ``output`` and ``grad``, the cotangent that comes back.
-        recomputed: whether rematerialisation repeats a forward operation here.
-        trips: how often it runs in one call, None where a while loop decides.
-        einsum: einsum subscripts, if it came from one.
-        method: Linen method of the module, if not ``__call__``.
-        source: the user's line that made it.
-    """
-
-    path: str
-    op: str
-    kind: str
-    direction: str
-    rule: int | None
-    roles: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[str, ...]
-    casts: tuple[tuple[str, str], ...]
-    recomputed: bool
-    trips: int | None
-    einsum: str | None
-    method: str | None
-    source: str
-
-    def __str__(self) -> str:
-        casts = ", ".join(f"{where}: {what}" for where, what in self.casts)
-        return f"{self.path} {self.op} {self.direction} [{casts or 'no cast'}]"
-
-
-Slot = int | str
-"""Position of an operand, ``output`` or ``grad``."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Planned:
-    """A site with the specs that apply at it."""
-
-    site: Site
-    specs: tuple[tuple[Slot, CastSpec], ...]
-
-
-@dataclasses.dataclass(eq=False)
-class Body:
-    """The plan of one jaxpr.
-
-    Attributes:
-        jaxpr: the jaxpr itself, open or closed.
-        sites: the operations in it that are cast, by position.
-        calls: the equations whose bodies have something to do, by position.
-        results: labels of its results.
-        again: for a function with a custom VJP: plans its forward rule, which is traced late.
-    """
-
-    jaxpr: Any
-    sites: dict[int, Planned] = dataclasses.field(default_factory=dict)
-    calls: dict[int, list["Body"]] = dataclasses.field(default_factory=dict)
-    results: list[Label | None] = dataclasses.field(default_factory=list)
-    again: Callable[[Any], "Body"] | None = None
-
-    @property
-    def active(self) -> bool:
-        """Whether anything in it has to change."""
-        return bool(self.sites or self.calls)
-
-    def all_sites(self) -> Iterator[Planned]:
-        """Every cast operation in it and in what it contains."""
-        yield from self.sites.values()
-        for bodies in self.calls.values():
-            for body in bodies:
-                yield from body.all_sites()
-
-
 @dataclasses.dataclass
 class Planner:
     """Plans jaxprs for one policy.
@@ -127,12 +50,21 @@ class Planner:
         sites: every site seen, cast or not, in program order.
         hit: numbers of the rules that matched something.
         opaque: what could not be looked into, by name, with its path.
+        listed: op kinds that are listed even where no rule speaks of them.
+        others: primitives of float operations that are not listed, one entry for each.
+        saved: by identity of a jaxpr that is being planned: the numbers of the results that only a
+            backward pass reads.
+        inherited: inputs of such a jaxpr that a part of a scope outside of it made.
     """
 
     policy: Policy
     sites: list[Site] = dataclasses.field(default_factory=list)
     hit: set[int] = dataclasses.field(default_factory=set)
     opaque: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    listed: tuple[str, ...] = CUBE_KINDS
+    others: list[str] = dataclasses.field(default_factory=list)
+    saved: dict[int, frozenset[int]] = dataclasses.field(default_factory=dict)
+    inherited: dict[Any, Scope] = dataclasses.field(default_factory=dict)
 
     def body(
         self,
@@ -152,23 +84,96 @@ class Planner:
         def read(atom: Any) -> Label | None:
             return None if _compat.is_literal(atom) else known[atom]
 
+        places = [place.enter(_compat.stack_elements(eqn)) for eqn in inner.eqns]
+        scopes = boundary.scopes(self.policy, places, place)
+        saved = self.saved.get(id(inner), frozenset())
         for position, eqn in enumerate(inner.eqns):
-            here = place.enter(_compat.stack_elements(eqn))
+            here = places[position]
             operands = [read(atom) for atom in eqn.invars]
             handler = _CALLS.get(_compat.name_of(eqn))
             if handler is not None and eqn.params.get("name") not in GENERATORS:
-                bodies, results = handler(self, eqn, operands, here, trips, record)
+                with self._around(inner, position, places, scopes, saved):
+                    bodies, results = handler(self, eqn, operands, here, trips, record)
                 if any(body.active for body in bodies):
                     plan.calls[position] = bodies
             else:
                 results = labels.results(eqn, operands, here.direction)
                 if handler is None:
                     planned = self.site(eqn, operands, here, trips, record)
-                    if planned is not None and planned.specs:
+                    if planned is not None and planned.active:
                         plan.sites[position] = planned
             known |= dict(zip(eqn.outvars, results, strict=True))
         plan.results = [read(atom) for atom in inner.outvars]
+        if scopes:
+            plan.members = scopes
+            for crossing in boundary.crossings(
+                self.policy, inner, scopes, places, read, saved, self.inherited
+            ):
+                self._cross(plan, crossing, trips, record)
         return plan
+
+    @contextlib.contextmanager
+    def _around(
+        self,
+        jaxpr: Any,
+        position: int,
+        places: list[Place],
+        scopes: dict[int, Scope],
+        saved: frozenset[int],
+    ) -> Iterator[None]:
+        """Tell the bodies of an equation what scopes outside of them make and read."""
+        if not any(rule.boundary for rule in self.policy.rules):
+            yield
+            return
+        before = self.saved, self.inherited
+        inside = [id(_compat.opened(body)) for body in _compat.bodies(jaxpr.eqns[position])]
+        numbers = boundary.saved_results(jaxpr, position, places, saved)
+        self.saved = self.saved | dict.fromkeys(inside, numbers)
+        self.inherited = self.inherited | boundary.handed_in(
+            self.policy, jaxpr, position, places, scopes
+        )
+        yield
+        self.saved, self.inherited = before
+
+    def _cross(
+        self, plan: Body, crossing: boundary.Crossing, trips: int | None, record: bool
+    ) -> None:
+        """Plan the casts of one value that enters or leaves a scope."""
+        number, path = crossing.scope
+        aval, place = crossing.var.aval, crossing.place
+        specs = tuple(
+            (slot, spec)
+            for slot, spec in crossing.casts(self.policy.rules[number])
+            if self._applies(spec, aval, rule=number, role=crossing.role)
+        )
+        if not specs:
+            return
+        roles = () if crossing.leaves else (crossing.role,)
+        copies = 1 if crossing.leaves else 2
+        site = Site(
+            path=path,
+            op=BOUNDARY,
+            kind=BOUNDARY,
+            direction=place.direction,
+            rule=number,
+            roles=roles,
+            shapes=(tuple(aval.shape),) * copies,
+            dtypes=(str(aval.dtype),) * copies,
+            casts=tuple((s if isinstance(s, str) else f"{roles[s]} {s}", str(c)) for s, c in specs),
+            recomputed=place.recomputed,
+            trips=trips,
+            einsum=None,
+            method=None,
+            source=_compat.source_line(_compat.opened(plan.jaxpr).eqns[crossing.position]),
+        )
+        crossed = Crossed(site, specs, position=crossing.position)
+        if crossing.leaves:
+            plan.leaves[crossing.var] = crossed
+        else:
+            plan.enters[crossing.scope, crossing.var] = crossed
+        if record:
+            self.sites.append(site)
+            self.hit.add(number)
 
     def site(
         self, eqn: Any, operands: list[Label | None], place: Place, trips: int | None, record: bool
@@ -180,16 +185,27 @@ class Planner:
                 self.opaque.append((_kernel_name(eqn, name), place.path))
             return None
         number = self.policy.find(place.path, name, place.direction)
-        if number is None and kind_of(name) not in OP_KINDS:
+        kind = kind_of(name)
+        back = self._back(place, name)
+        if kind not in CUBE_KINDS and not _computes_floats(eqn, kind):
+            return None
+        if number is None and back is None and kind not in self.listed:
+            if record:
+                self.others.append(name)
             return None
         avals = [atom.aval for atom in (*eqn.invars, *eqn.outvars)]
         roles = labels.roles(operands, place.direction)
-        specs = self._specs(eqn, number, roles, place)
+        inside = number is not None and self.policy.rules[number].boundary
+        specs = () if inside else self._specs(eqn, number, back, roles)
         casts = tuple((s if isinstance(s, str) else f"{roles[s]} {s}", str(c)) for s, c in specs)
+        accumulate = self._accumulate(eqn, number)
+        if accumulate is not None:
+            form = accumulate if isinstance(accumulate, str) else " ".join(map(str, accumulate))
+            casts += (("accumulate", form),)
         site = Site(
             path=place.path,
             op=name,
-            kind=kind_of(name),
+            kind=kind,
             direction=place.direction,
             rule=number,
             roles=roles,
@@ -205,11 +221,30 @@ class Planner:
         if record:
             self.sites.append(site)
             self.hit |= set() if number is None else {number}
-        return Planned(site, specs)
+        return Planned(site, specs, accumulate)
+
+    def _accumulate(self, eqn: Any, number: int | None) -> Accumulate | None:
+        """The order of a float product's sum, None where it is XLA's."""
+        if number is None or _compat.name_of(eqn) != _compat.MATMUL:
+            return None
+        form = self.policy.rules[number].accumulate
+        carried = [np.dtype(atom.aval.dtype) in CARRIERS for atom in eqn.invars]
+        wide = any(np.dtype(atom.aval.dtype) == np.float64 for atom in eqn.invars)
+        return None if form == "fast" or wide or not all(carried) else form
+
+    def _back(self, place: Place, name: str) -> int | None:
+        """The rule whose ``grad`` casts the cotangent that will come back to a forward site."""
+        if place.direction != "forward":
+            return None
+        back = self.policy.find(place.path, name, "backward")
+        rule = None if back is None else self.policy.rules[back]
+        return None if rule is None or rule.grad is None or rule.boundary else back
 
     def _specs(
-        self, eqn: Any, number: int | None, roles: tuple[str, ...], place: Place
+        self, eqn: Any, number: int | None, back: int | None, roles: tuple[str, ...]
     ) -> tuple[tuple[Slot, CastSpec], ...]:
+        # A conversion's result is cast from its operand: rounding twice would be another value.
+        made = eqn.invars if _compat.name_of(eqn) == _compat.CONVERT else eqn.outvars
         found: list[tuple[Slot, CastSpec]] = []
         if number is not None:
             rule = self.policy.rules[number]
@@ -218,19 +253,14 @@ class Planner:
                 if spec is not None and self._applies(spec, atom.aval, rule=number, role=role):
                     found.append((position, spec))
             if rule.output is not None and any(
-                self._applies(rule.output, var.aval, rule=number, role="output")
-                for var in eqn.outvars
+                self._applies(rule.output, var.aval, rule=number, role="output") for var in made
             ):
                 found.append(("output", rule.output))
-        if place.direction == "forward":
-            # The cotangent that will come back belongs to the backward rule of the same place.
-            back = self.policy.find(place.path, _compat.name_of(eqn), "backward")
-            spec = None if back is None else self.policy.rules[back].grad
-            if spec is not None and any(
-                self._applies(spec, var.aval, rule=back, role="grad") for var in eqn.outvars
-            ):
+        if back is not None:
+            spec = self.policy.rules[back].grad
+            if any(self._applies(spec, var.aval, rule=back, role="grad") for var in eqn.outvars):
                 found.append(("grad", spec))
-                self.hit.add(back if back is not None else -1)
+                self.hit.add(back)
         return tuple(found)
 
     def _applies(self, spec: CastSpec, aval: Any, rule: int | None, role: str) -> bool:
@@ -256,6 +286,16 @@ class Planner:
                 OpaqueKernelWarning,
                 stacklevel=4,
             )
+
+
+def _computes_floats(eqn: Any, kind: str) -> bool:
+    """Whether real floats go in or come out; a conversion counts where both are, and differ."""
+    atoms = (*eqn.invars, *eqn.outvars)
+    dtypes = [atom.aval.dtype for atom in atoms if hasattr(atom.aval, "dtype")]
+    floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
+    if kind == "convert":
+        return len(floats) == 2 and floats[0] != floats[1]
+    return bool(floats)
 
 
 def _kernel_name(eqn: Any, name: str) -> str:

@@ -175,6 +175,8 @@ def _check_order(rules: tuple[Rule, ...]) -> None:
 
 
 def _same(a: Rule, b: Rule) -> bool:
+    if a.accumulate != b.accumulate:
+        return False
     one, two = dict(a.casts()), dict(b.casts())
     if any(spec.traced for spec in (*one.values(), *two.values())):
         return one.keys() == two.keys() and all(one[role] is two[role] for role in one)

@@ -8,30 +8,15 @@ from typing import Any, Literal, get_args
 
 from npusim._errors import NpusimError, PolicyError, message, nearest
 from npusim.inject import _compat
+from npusim.inject.kinds import BOUNDARY, known_primitives
+from npusim.inject.kinds import OP_KINDS as OP_KINDS
+from npusim.inject.kinds import kind_of as kind_of
 from npusim.inject.spec import CastSpec, as_spec
+from npusim.ops.accumulate import check_accumulate
 
 RuleDirection = Literal["both", "forward", "backward"]
 DIRECTIONS: tuple[str, ...] = get_args(RuleDirection)
 ROLES = ("input", "weight", "output", "grad")
-
-OP_KINDS: dict[str, tuple[str, ...]] = {
-    "matmul": (_compat.MATMUL,),
-    "conv": (_compat.CONV,),
-}
-"""Op kinds of rules and the primitives they stand for. A new kind is a row."""
-
-PLANNED_KINDS = ("elementwise", "reduce", "convert", "boundary", "all")
-_CONTROL = ("scan", "while", "cond", "jit", "remat2", "custom_jvp_call", "custom_vjp_call", "call")
-
-
-def kind_of(primitive: str) -> str:
-    """Return the op kind that a primitive belongs to, or its own name."""
-    return next((kind for kind, members in OP_KINDS.items() if primitive in members), primitive)
-
-
-@functools.cache
-def _known_primitives() -> frozenset[str]:
-    return frozenset(_compat.primitive_names() - set(_CONTROL))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,13 +26,22 @@ class Rule:
     Attributes:
         path: regular expression, searched in the normalised module path (``Net/block_0/attn``);
             anchor it with ^ and $ where a part would match too much.
-        ops: an op kind (``matmul``, ``conv``), a primitive name (``exp``), or several of them.
+        ops: an op kind (``matmul``, ``conv``, ``elementwise``, ``reduce``, ``convert``, ``index``,
+            ``all``), a primitive name (``exp``), or several of them. Kinds speak of float
+            operations; constants written into one are operands of it like any other.
+            ``boundary``: the modules that ``path`` names as operators of their own, as the NPU runs
+            a norm or a softmax: what enters is cast by ``input`` or ``weight``, what leaves by
+            ``output``, gradients both ways by ``grad``, and the inside is left alone, but for the
+            operations that an earlier rule names.
         input: cast of the operands that are neither parameters nor gradients.
         weight: cast of the operands that descend from the parameters.
-        output: cast of the result.
+        output: cast of the result. At a ``convert`` (the user's own ``astype``) it is made of the
+            unconverted operand, so that ``output=CastSpec("bf16", "FLOOR")`` converts by FLOOR.
         grad: cast of the gradient operand of backward operations; under ``grad(simulate(f))``, of
             the cotangent that comes back to the operation.
-        accumulate: how the Cube accumulates; not available yet.
+        accumulate: how the products of a dot_general are summed: ``fast`` (XLA's order),
+            ``sequential`` or ``("blocked", k)``, see `npusim.ops.ordered_dot`. Products of float64
+            or of integers, ragged ones and convolutions keep XLA's order.
         direction: ``forward``, ``backward`` or ``both``.
 
     A rule without casts is one that protects: what it matches stays as it is.
@@ -92,11 +86,21 @@ class Rule:
                 )
             )
         if self.accumulate is not None:
+            object.__setattr__(self, "accumulate", check_accumulate(self.accumulate))
+            if _compat.MATMUL not in self.primitives:
+                raise PolicyError(
+                    message(
+                        f"accumulate={self.accumulate!r} with ops {self.ops!r}",
+                        "ops with dot_general among them, such as matmul",
+                        "Remove accumulate, or name matmul.",
+                    )
+                )
+        if self.boundary and re.search(self.path, "") is not None:
             raise PolicyError(
                 message(
-                    f"accumulate={self.accumulate!r}",
-                    "nothing yet: accumulation orders are not available in rules",
-                    "Remove the key; the products accumulate in float32.",
+                    f"ops 'boundary' with path {self.path!r}, which matches everything",
+                    "a path that names modules, such as 'norm'",
+                    "Narrow the path.",
                 )
             )
         for role in ROLES:
@@ -110,11 +114,29 @@ class Rule:
                 kind = type(error) if isinstance(error, NpusimError) else PolicyError
                 raise kind(f"Given: {role}: {text}") from error
 
-    @property
-    def primitives(self) -> tuple[str, ...]:
+    @functools.cached_property
+    def primitives(self) -> frozenset[str]:
         """Names of the primitives the rule speaks of."""
         names = (self.ops,) if isinstance(self.ops, str) else self.ops
-        return tuple(p for name in names for p in OP_KINDS.get(name, (name,)))
+        return frozenset(p for name in names for p in OP_KINDS.get(name, (name,)))
+
+    @property
+    def boundary(self) -> bool:
+        """Whether it speaks of whole scopes."""
+        return self.ops == BOUNDARY
+
+    def scope(self, path: str) -> str | None:
+        """Return the shortest part of ``path``, from the top, that the rule's path is found in.
+
+        Example:
+            >>> Rule("norm", "boundary").scope("Net/norm_1/scale"), Rule("norm").scope("Net/head")
+            ('Net/norm_1', None)
+        """
+        if re.search(self.path, path) is None and "$" not in self.path:
+            return None
+        names = path.split("/")
+        parts = ("/".join(names[: i + 1]) for i in range(len(names)))
+        return next((part for part in parts if re.search(self.path, part)), None)
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -128,7 +150,9 @@ class Rule:
                 yield role, getattr(self, role)
 
     def matches(self, path: str, primitive: str, direction: str) -> bool:
-        """Whether the rule speaks of this operation."""
+        """Whether the rule speaks of this operation; a boundary rule of all in its scopes."""
+        if self.boundary:
+            return direction in self.directions and self.scope(path) is not None
         return (
             primitive in self.primitives
             and direction in self.directions
@@ -147,12 +171,16 @@ class Rule:
             "ops": self.ops if isinstance(self.ops, str) else list(self.ops),
         }
         plain |= {role: spec.to_dict() for role, spec in self.casts()}
+        if self.accumulate is not None:
+            form = self.accumulate
+            plain["accumulate"] = form if isinstance(form, str) else list(form)
         return plain if self.direction == "both" else plain | {"direction": self.direction}
 
     def __repr__(self) -> str:
         shown = [f"path={self.path!r}"] if self.path != ".*" else []
         shown += [f"ops={self.ops!r}"]
         shown += [f"{role}={spec!r}" for role, spec in self.casts()]
+        shown += [f"accumulate={self.accumulate!r}"] if self.accumulate is not None else []
         shown += [f"direction={self.direction!r}"] if self.direction != "both" else []
         return f"Rule({', '.join(shown)})"
 
@@ -163,22 +191,22 @@ def _ops(given: Any) -> Any:
         raise PolicyError(
             message(f"ops {given!r}", "an op kind or a list of them", "Pass for example 'matmul'.")
         )
-    for name in names:
-        if name in PLANNED_KINDS:
-            raise PolicyError(
-                message(
-                    f"ops {name!r}, which is planned but not available yet",
-                    f"{', '.join(OP_KINDS)}, or a primitive name such as exp",
-                    "Name the primitives you mean.",
-                )
+    if BOUNDARY in names and len(names) > 1:
+        raise PolicyError(
+            message(
+                f"ops {given!r}",
+                "'boundary' alone, which speaks of scopes and not of operations",
+                "Write a rule of its own for it.",
             )
-        if name in OP_KINDS or name in _known_primitives():
+        )
+    for name in names:
+        if name == BOUNDARY or name in OP_KINDS or name in known_primitives():
             continue
-        known = [*OP_KINDS, *_known_primitives()]
+        known = [*OP_KINDS, BOUNDARY, *sorted(known_primitives())]
         raise PolicyError(
             message(
                 f"ops {name!r}",
-                f"{', '.join(OP_KINDS)}, or the name of a JAX primitive such as exp",
+                f"{', '.join(OP_KINDS)}, {BOUNDARY}, or the name of a JAX primitive such as exp",
                 f"{nearest(str(name), known)}Pass one of these.",
             )
         )

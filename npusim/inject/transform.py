@@ -5,24 +5,53 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 import jax
 
 from npusim._errors import PolicyError, UnusedRuleWarning, message
 from npusim.inject import _compat, labels
 from npusim.inject.arguments import Call, Params, take_apart
+from npusim.inject.kinds import CUBE_KINDS
 from npusim.inject.paths import Place
 from npusim.inject.plan import Body, Planner, Site
 from npusim.inject.policy import Policy
+from npusim.inject.statistics import Statistics, Stats
 from npusim.inject.walker import Feed, Observer, Walker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@overload
 def simulate(
-    fn: F, policy: Policy, *, params: Params = None, static_argnames: Sequence[str] = ()
-) -> F:
+    fn: F,
+    policy: Policy,
+    *,
+    params: Params = None,
+    static_argnames: Sequence[str] = (),
+    stats: Literal[False] = False,
+) -> F: ...
+
+
+@overload
+def simulate(
+    fn: Callable[..., Any],
+    policy: Policy,
+    *,
+    params: Params = None,
+    static_argnames: Sequence[str] = (),
+    stats: bool,
+) -> Callable[..., tuple[Any, Stats]]: ...
+
+
+def simulate(
+    fn: Any,
+    policy: Policy,
+    *,
+    params: Params = None,
+    static_argnames: Sequence[str] = (),
+    stats: bool = False,
+) -> Any:
     """Return ``fn`` as the NPU would compute it: with the casts that ``policy`` asks for.
 
     The result has the signature of ``fn`` and is a pure function of its arguments: jit it,
@@ -44,6 +73,12 @@ def simulate(
             0. Closed-over arrays are not parameters.
         static_argnames: arguments that stay Python values. Arguments that are bool, str, None or
             callables do in any case.
+        stats: return ``(out, stats)``, where `Stats` has exact counts for every cast (elements,
+            saturated, overflowed to infinity, NaN made, flushed to zero, inexact, negative into
+            unsigned), amax and amin, and the overflow flag, as arrays. What loops repeat is added
+            up, and what rematerialisation recomputes counts once. Under
+            ``grad(simulate(loss, policy, stats=True), has_aux=True)`` there are the forward casts
+            only; ``simulate(grad(loss), policy, stats=True)`` has the backward ones too.
 
     Gradient: straight-through by each CastSpec's ``ste``; the rules of custom_jvp and custom_vjp
         functions are kept.
@@ -62,8 +97,28 @@ def simulate(
         >>> f = simulate(lambda w, x: x @ w, policy)
         >>> f(jnp.eye(2), jnp.array([[2.5, 300.0]]))
         Array([[  2., 127.]], dtype=float32)
+        >>> _, stats = simulate(lambda w, x: x @ w, policy, stats=True)(
+        ...     jnp.eye(2), jnp.array([[2.5, 300.0]])
+        ... )
+        >>> stats.overflow, [(r["slot"], r["saturated"], r["inexact"]) for r in stats.table()]
+        (Array(True, dtype=bool), [('input 0', 1, 2)])
     """
     _check(fn, policy)
+    if stats:
+        counted = observe(
+            fn,
+            policy,
+            Statistics(policy.cast_target),
+            params=params,
+            static_argnames=static_argnames,
+        )
+
+        @functools.wraps(fn)
+        def with_stats(*args: Any, **kwargs: Any) -> tuple[Any, Stats]:
+            outs, records = counted(*args, **kwargs)
+            return outs, Stats(records.sites, records.values)
+
+        return with_stats
 
     @functools.wraps(fn)
     def simulated(*args: Any, **kwargs: Any) -> Any:
@@ -73,7 +128,7 @@ def simulate(
         outs, _ = prepared.run(Walker(policy.cast_target))
         return outs
 
-    return simulated  # pyright: ignore[reportReturnType]
+    return simulated
 
 
 def observe(
@@ -127,7 +182,9 @@ def sites(
     static_argnames: Sequence[str] = (),
     **kwargs: Any,
 ) -> list[Site]:
-    """Return every operation that a rule can speak of, in program order, from shapes alone.
+    """Return the operations that rules match, and all of the Cube, in program order.
+
+    Found from shapes alone. `npusim.inject.report` has the operations of all kinds.
 
     Args:
         fn: the function as it is given to `simulate`.
@@ -145,9 +202,22 @@ def sites(
         >>> [s.direction for s in sites(grad, Policy([Rule()]), shape, shape)]
         ['forward', 'backward']
     """
+    return planned(fn, policy, args, kwargs, params, static_argnames).planner.sites
+
+
+def planned(
+    fn: Callable[..., Any],
+    policy: Policy,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    params: Params = None,
+    static_argnames: Sequence[str] = (),
+    listed: tuple[str, ...] = CUBE_KINDS,
+) -> "Prepared":
+    """Trace and plan one call, with the operations of the kinds ``listed`` among the sites."""
     _check(fn, policy)
     call = take_apart(args, kwargs, params, static_argnames, _names(fn))
-    return prepare(fn, policy, call).planner.sites
+    return prepare(fn, policy, call, listed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +240,7 @@ class Prepared:
     def warn(self) -> None:
         """Warn of opaque kernels and of rules that matched nothing."""
         rules = self.planner.policy.rules
-        if any(True for rule in rules for _ in rule.casts()):
+        if any(rule.accumulate or any(True for _ in rule.casts()) for rule in rules):
             self.planner.warn()
         for number, rule in enumerate(rules):
             if number not in self.planner.hit:
@@ -182,7 +252,9 @@ class Prepared:
                 )
 
 
-def prepare(fn: Callable[..., Any], policy: Policy, call: Call) -> Prepared:
+def prepare(
+    fn: Callable[..., Any], policy: Policy, call: Call, listed: tuple[str, ...] = CUBE_KINDS
+) -> Prepared:
     """Trace ``fn`` at the call's arguments and plan the result."""
 
     def flat(*arrays: Any) -> Any:
@@ -190,7 +262,7 @@ def prepare(fn: Callable[..., Any], policy: Policy, call: Call) -> Prepared:
         return fn(*args, **kwargs)
 
     closed, shape = _compat.trace(flat, *call.arrays)
-    planner = Planner(policy)
+    planner = Planner(policy, listed=listed)
     given = [labels.WEIGHT if is_param else labels.INPUT for is_param in call.params]
     body = planner.body(closed, given, Place())
     return Prepared(call, closed, jax.tree.structure(shape), body, planner)

@@ -26,6 +26,7 @@ from npusim.inject.observer import Observer as Observer
 from npusim.inject.observer import Seen as Seen
 from npusim.inject.plan import Body, Planned
 from npusim.modes import LABORATORY, Target
+from npusim.ops.accumulate import normal_dims, ordered_dot
 
 Tally = list[Any]
 """One record per site of a body, in the order of `Body.all_sites`."""
@@ -52,13 +53,28 @@ class Walker:
         env |= dict(zip(jaxpr.invars, args, strict=True))
         last = _last_uses(jaxpr)
         at_site: dict[int, Any] = {}
+        at_crossing: dict[Any, Any] = {}
+        entered: dict[Any, Any] = {}  # by scope and variable: the value inside of the scope
+        made: dict[Any, Any] = {}  # what a scope made, as it is inside of it
         at_call: dict[int, Tally] = {}
 
-        def read(atom: Any) -> Any:
-            return atom.val if _compat.is_literal(atom) else env[atom]
+        def read(atom: Any, scope: Any = None) -> Any:
+            if _compat.is_literal(atom):
+                return atom.val
+            if scope is None:
+                return env[atom]
+            key = (scope, atom)
+            if key in made:
+                return made[key]
+            if key not in body.enters:
+                return env[atom]
+            if key not in entered:
+                entered[key], at_crossing[key] = self.cross(body.enters[key], env[atom], feed)
+            return entered[key]
 
         for position, eqn in enumerate(jaxpr.eqns):
-            operands = [read(atom) for atom in eqn.invars]
+            scope = body.members.get(position)
+            operands = [read(atom, scope) for atom in eqn.invars]
             with _compat.context_of(eqn):
                 if position in body.sites:
                     planned = body.sites[position]
@@ -78,6 +94,10 @@ class Walker:
                 else:
                     results = _compat.bind(eqn, operands)
             for var, result in zip(eqn.outvars, results, strict=True):
+                if var in body.leaves:
+                    made[scope, var] = result
+                    with _compat.context_of(eqn):
+                        result, at_crossing[var] = self.cross(body.leaves[var], result, feed)
                 if not _compat.is_dropped(var):
                     env[var] = result
             for var in last.get(position, ()):
@@ -86,7 +106,25 @@ class Walker:
         if self.observer is None:
             return outs, []
         calls = [record for position in body.calls for record in at_call[position]]
-        return outs, [at_site[position] for position in body.sites] + calls
+        crossings = [at_crossing[key] for key in (*body.enters, *body.leaves)]
+        return outs, [at_site[position] for position in body.sites] + crossings + calls
+
+    def cross(self, plan: Planned, value: Any, feed: Feed) -> tuple[Any, Any]:
+        """Cast a value where it enters or leaves a scope; its dtype stays."""
+        value = jnp.asarray(value)
+        out, seen = value, []
+        for slot, given in plan.specs:
+            spec = feed.resolve(given, plan.site)
+            if slot == "grad":
+                continue
+            after = apply_cast(spec, out, target=self.target)
+            seen.append(Seen(slot, spec, out, after))
+            out = _stored(after, value.dtype)
+        for slot, given in plan.specs:
+            if slot == "grad":
+                spec = feed.resolve(given, plan.site)
+                out = cast_cotangent(spec, out, target=self.target)
+        return out, None if self.observer is None else self.observer.record(plan.site, seen)
 
     def empty(self, bodies: Sequence[Body]) -> Tally:
         """The tally of bodies that did not run."""
@@ -105,6 +143,7 @@ class Walker:
         casts = {slot: feed.resolve(spec, plan.site) for slot, spec in plan.specs}
         seen: list[Seen] = []
         wide = _is_narrow(eqn)
+        converts = _compat.name_of(eqn) == _compat.CONVERT
         given = list(operands)
         for position, operand in enumerate(operands):
             if position in casts:
@@ -112,22 +151,36 @@ class Walker:
                 after = apply_cast(casts[position], operand, target=self.target)
                 seen.append(Seen(position, casts[position], operand, after))
                 given[position] = after
-            if wide or position in casts:
+            if converts:
+                if "output" in casts:
+                    before = _typed(eqn.invars[position], given[position])
+                    given[position] = apply_cast(casts["output"], before, target=self.target)
+                    seen.append(Seen("output", casts["output"], before, given[position]))
+            elif wide or position in casts:
                 given[position] = _carried(given[position], operand, wide)
         changed: dict[str, Any] = {}
+        if wide and "update_jaxpr" in eqn.params:
+            changed["update_jaxpr"] = _compat.combiner(eqn, np.float32)
         if wide and eqn.params.get("preferred_element_type") is not None:
             changed["preferred_element_type"] = np.dtype(np.float32)
         if eqn.params.get("precision", 0) is None and wide | bool(seen):
             # The operands are on a grid already: no accelerator may round them once more.
             changed["precision"] = _HIGHEST
-        results = _compat.bind(eqn, given, **changed)
+        if converts:
+            results = given
+        elif plan.accumulate is not None:
+            wide_operands = [_carried(x, x, True) for x in given]
+            dims = normal_dims(eqn.params["dimension_numbers"])
+            results = [ordered_dot(*wide_operands, dims, plan.accumulate)]
+        else:
+            results = _compat.bind(eqn, given, **changed)
         outs = []
         for var, result in zip(eqn.outvars, results, strict=True):
             dtype = var.aval.dtype
             if not jnp.issubdtype(dtype, jnp.floating):
                 outs.append(result)
                 continue
-            if "output" in casts:
+            if "output" in casts and not converts:
                 after = apply_cast(casts["output"], result, target=self.target)
                 seen.append(Seen("output", casts["output"], result, after))
                 result = after

@@ -15,6 +15,7 @@ import numpy as np
 from npusim._errors import PolicyError
 from npusim.inject import OP_KINDS, CastSpec, Policy, Rule, Site, _compat, labels
 from npusim.inject.arguments import Call
+from npusim.inject.kinds import CUBE_KINDS
 from npusim.inject.paths import Place
 from npusim.inject.plan import Body, Planned, Planner
 from npusim.inject.walker import Feed, Seen, Values, Walker
@@ -110,9 +111,9 @@ def watch(fn: Callable[..., Any], policy: Policy, call: Call, ops: Sequence[str]
 
 
 def watched_ops(*policies: Policy) -> list[str]:
-    """Return the primitives that rules of these policies speak of, and those of all op kinds."""
-    named = [p for policy in policies for rule in policy.rules for p in rule.primitives]
-    return list(dict.fromkeys([*(p for kind in OP_KINDS.values() for p in kind), *named]))
+    """Return the primitives that rules of these policies speak of, and those of the Cube."""
+    named = [p for policy in policies for rule in policy.rules for p in sorted(rule.primitives)]
+    return list(dict.fromkeys([*(p for kind in CUBE_KINDS for p in OP_KINDS[kind]), *named]))
 
 
 def _watching(policy: Policy, ops: Sequence[str]) -> Policy:
@@ -128,7 +129,7 @@ class _Planner(Planner):
 
     def site(self, *args: Any, **kwargs: Any) -> Planned | None:
         planned = super().site(*args, **kwargs)
-        if planned is None or planned.specs:
+        if planned is None or planned.active:
             return planned
         return Planned(planned.site, ((_WATCHED, _NOTHING),))
 
@@ -179,6 +180,11 @@ class _Walker(Walker):
         assert isinstance(self.observer, _Recorder)
         return outs, self.observer.results(plan.site, outs)
 
+    def cross(self, plan: Planned, value: Any, feed: Feed) -> tuple[Any, Any]:
+        out, _ = super().cross(plan, value, feed)
+        assert isinstance(self.observer, _Recorder)
+        return out, self.observer.results(plan.site, [out])
+
 
 def _plain(dtype: str) -> bool:
     return dtype.startswith(_KINDS)
@@ -186,7 +192,7 @@ def _plain(dtype: str) -> bool:
 
 def _places(body: Body, outside: Nest = Nest()) -> Iterator[tuple[Site, Nest]]:
     """The sites in the order of their records, each with its place."""
-    for position, planned in body.sites.items():
+    for position, planned in body.own_sites():
         yield planned.site, Nest((*outside.levels, position))
     equations = _compat.opened(body.jaxpr).eqns
     for position, bodies in body.calls.items():

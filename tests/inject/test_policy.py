@@ -127,17 +127,25 @@ MISTAKES = [
         "rules: [{ops: matmull}]",
         errors.PolicyError,
         (
-            "Given: FILE, key 'rules[0]': ops 'matmull'. Allowed: matmul, conv, or the name of "
-            "a JAX primitive such as exp. Did you mean 'matmul'? Pass one of these."
+            "Given: FILE, key 'rules[0]': ops 'matmull'. Allowed: matmul, conv, elementwise, "
+            "reduce, convert, index, all, boundary, or the name of a JAX primitive such as exp. "
+            "Did you mean 'matmul'? Pass one of these."
         ),
     ),
     (
-        "rules: [{ops: elementwise}]",
+        "rules: [{ops: boundary}]",
         errors.PolicyError,
         (
-            "Given: FILE, key 'rules[0]': ops 'elementwise', which is planned but not available"
-            " yet. Allowed: matmul, conv, or a primitive name such as exp. Name the primitives "
-            "you mean."
+            "Given: FILE, key 'rules[0]': ops 'boundary' with path '.*', which matches everything. "
+            "Allowed: a path that names modules, such as 'norm'. Narrow the path."
+        ),
+    ),
+    (
+        "rules: [{path: norm, ops: [boundary, matmul]}]",
+        errors.PolicyError,
+        (
+            "Given: FILE, key 'rules[0]': ops ['boundary', 'matmul']. Allowed: 'boundary' alone, "
+            "which speaks of scopes and not of operations. Write a rule of its own for it."
         ),
     ),
     (
@@ -149,12 +157,19 @@ MISTAKES = [
         ),
     ),
     (
-        "rules: [{accumulate: fast}]",
+        "rules: [{accumulate: random}]",
+        errors.UnknownNameError,
+        (
+            "Given: FILE, key 'rules[0]': accumulate='random'. Allowed: 'fast', 'sequential', "
+            "('blocked', k) with a positive integer k. Pass one of these; 'fast' is the default."
+        ),
+    ),
+    (
+        "rules: [{ops: conv, accumulate: [blocked, 16]}]",
         errors.PolicyError,
         (
-            "Given: FILE, key 'rules[0]': accumulate='fast'. Allowed: nothing yet: accumulation"
-            " orders are not available in rules. Remove the key; the products accumulate in "
-            "float32."
+            "Given: FILE, key 'rules[0]': accumulate=('blocked', 16) with ops 'conv'. Allowed: "
+            "ops with dot_general among them, such as matmul. Remove accumulate, or name matmul."
         ),
     ),
     (
@@ -237,7 +252,7 @@ def test_contradictions():
             Rule("head", input="half"),
         ],
         [Rule(ops=["matmul", "conv"]), Rule("stem", "conv", input="half")],
-        [Rule(ops="dot_general"), Rule("head", "matmul")],
+        [Rule(ops="conv_general_dilated"), Rule("head", "conv")],
     ],
 )
 def test_rules_that_nothing_is_left_for(rules):
