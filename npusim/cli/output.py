@@ -43,6 +43,7 @@ SatOption = Annotated[
 
 # Wide enough for the widest table, where there is no terminal to ask for its width.
 _PIPE_WIDTH = 200
+_DENSE_WIDTH = 90
 
 
 def paragraphs(function: Callable[..., object]) -> str:
@@ -79,11 +80,13 @@ def print_rows(
     title: str = "",
     styles: Mapping[str, str] | None = None,
     whole: Sequence[str] = (),
+    dense: bool = False,
 ) -> None:
     """Print ``rows`` with the given columns on stdout.
 
     Absent keys print as nothing. In JSON the values keep their types, else they are text. The
-    columns in ``whole`` are never broken in the table, however narrow the terminal.
+    columns in ``whole`` are never broken in the table, however narrow the terminal. ``dense`` leaves
+    out the lines, so that a matrix of short names is narrow.
     """
     rows = list(rows)
     if output == "json":
@@ -97,14 +100,16 @@ def print_rows(
         return
     if title:  # not the table's own: that would be broken where the table is narrow
         console().print(f"[italic]{escape(title)}[/italic]")
-    table = Table(header_style="bold cyan")
+    lines = {"box": None, "padding": (0, 1, 0, 0)} if dense else {}
+    table = Table(header_style="bold cyan", **lines)
     for column in columns:
         # Fold: a narrow terminal must not lose digits.
         style = (styles or {}).get(column)
-        table.add_column(column, style=style, overflow="fold", no_wrap=column in whole)
+        table.add_column(column, style=style, overflow="fold", no_wrap=dense or column in whole)
     for row in rows:
         table.add_row(*(escape(text(row.get(column, ""))) for column in columns))
-    console().print(table)
+    # Never cut: a terminal that is narrower still breaks the lines by itself.
+    console(at_least=_DENSE_WIDTH if dense else 0).print(table)
 
 
 def print_json(data: object) -> None:
@@ -112,10 +117,11 @@ def print_json(data: object) -> None:
     sys.stdout.write(json.dumps(data, indent=1) + "\n")
 
 
-def console() -> Console:
+def console(at_least: int = 0) -> Console:
     """Return the console of stdout, wide where nobody looks at it and COLUMNS says nothing."""
     asked = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return Console(highlight=False, width=None if asked else _PIPE_WIDTH)
+    found = Console(highlight=False, width=None if asked else _PIPE_WIDTH)
+    return found if found.width >= at_least else Console(highlight=False, width=at_least)
 
 
 def text(value: object) -> str:

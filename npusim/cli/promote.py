@@ -166,7 +166,7 @@ def _square(cells: Iterable[Cell], output: str, title: str) -> None:
             notes.add("* assumed: the page is silent")
         rows.setdefault(name(cell.lhs), {"dtype": name(cell.lhs)})[name(cell.rhs)] = word
     columns = ["dtype", *(str(name) for name in rows)]
-    print_rows(rows.values(), columns, output, title=title, styles={"dtype": "bold"})
+    print_rows(rows.values(), columns, output, title=title, styles={"dtype": "bold"}, dense=True)
     if output == "table":
         for note in notes:
             console().print(note)
