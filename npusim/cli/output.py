@@ -85,8 +85,8 @@ def print_rows(
     """Print ``rows`` with the given columns on stdout.
 
     Absent keys print as nothing. In JSON the values keep their types, else they are text. The
-    columns in ``whole`` are never broken in the table, however narrow the terminal. ``dense`` leaves
-    out the lines, so that a matrix of short names is narrow.
+    columns in ``whole`` are never broken in the table, however narrow the terminal. ``dense``
+    leaves out the lines, so that a matrix of short names is narrow.
     """
     rows = list(rows)
     if output == "json":
