@@ -1,5 +1,9 @@
 """Codes of a format and the float32 words of their values: both ways, total, by integers."""
 
+# Strict, but for what JAX leaves untyped.
+# pyright: strict, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array

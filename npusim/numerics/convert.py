@@ -1,5 +1,9 @@
 """The total cast: codes of any format to codes of any format, in one rounding."""
 
+# Strict, but for what JAX leaves untyped.
+# pyright: strict, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 import dataclasses
 
 import jax

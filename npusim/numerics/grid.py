@@ -3,6 +3,10 @@
 Integer arithmetic only. ``FormatParams`` may be static (NumPy scalars, which XLA folds) or traced.
 """
 
+# Strict, but for what JAX leaves untyped.
+# pyright: strict, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 from typing import Any
 
 import jax.numpy as jnp

@@ -1,5 +1,9 @@
 """HYBRID rounding to HiFloat8: the source's own low bits decide, so it is deterministic."""
 
+# Strict, but for what JAX leaves untyped.
+# pyright: strict, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array

@@ -1,5 +1,9 @@
 """Integers on either side of a cast: to and from float words, and between widths."""
 
+# Strict, but for what JAX leaves untyped.
+# pyright: strict, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,5 +1,9 @@
 """Two 4-bit codes to a byte, element 0 in the low nibble."""
 
+# Strict, but for what JAX leaves untyped.
+# pyright: strict, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 import jax.numpy as jnp
 import numpy as np
 from jax import Array

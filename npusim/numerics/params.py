@@ -1,5 +1,9 @@
 """`FormatParams`: a number format, mode and saturation as data."""
 
+# Strict, but for what JAX leaves untyped.
+# pyright: strict, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 import dataclasses
 from fractions import Fraction
 from typing import Any

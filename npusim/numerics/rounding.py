@@ -7,6 +7,10 @@ last kept bit (0 or 1), ``negative`` the sign (0 or 1); unsigned words of one wi
 Source: table 1 of the Ascend C precision conversion page.
 """
 
+# Strict, but for what JAX leaves untyped.
+# pyright: strict, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 from collections.abc import Callable
 from typing import Any
 

@@ -5,6 +5,10 @@ and in the kernels works on the unsigned words. An integer-to-float conversion i
 exact and its result normal; that is not touched by flushing.
 """
 
+# Strict, but for what JAX leaves untyped.
+# pyright: strict, reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 import dataclasses
 
 import jax
