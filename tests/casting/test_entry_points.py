@@ -55,7 +55,7 @@ def test_pypto_tells_what_mode_runs(soc):
             assert resolved.source == "pypto.cast page"
 
 
-@pytest.mark.parametrize("soc", PYPTO)
+@pytest.mark.parametrize("soc", [pytest.param("A2A3", marks=pytest.mark.slow), "950PR"])
 def test_a_fallback_is_warned_of_exactly_where_it_changes_the_mode(soc):
     for src, dst, modes, default, note in pypto_rows(soc):
         if {src, dst} & common.WIDE:

@@ -22,7 +22,10 @@ def check(codes, src, dst, want, what, **arguments):
     same_words(codes, words_of(got), want, what)
 
 
-@pytest.mark.parametrize("table", TARGETS)
+# A2/A3's pairs are among those of the 950's memory level and of pypto: in the slow suite.
+@pytest.mark.parametrize(
+    "table", [pytest.param("A2A3", marks=pytest.mark.slow), "950-memory", "950-reg"]
+)
 def test_ascendc(table):
     target = TARGETS[table]
     for src, dst, modes, _, note in ascendc_rows(table):

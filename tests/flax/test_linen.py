@@ -125,6 +125,7 @@ def loss_of(model, x):
     return jax.value_and_grad(loss)
 
 
+@pytest.mark.slow
 def test_scan_of_remat():
     model = models.ScannedDecoder()
     params = model.init(jax.random.key(0), models.SEQUENCE)["params"]

@@ -42,7 +42,11 @@ def by_numpy(spec, x):
 
 
 @pytest.mark.parametrize("sat", ["ON", "OFF"])
-@pytest.mark.parametrize("name", ["fp8_e4m3", "fp8_e5m2", "fp16", "bf16", "hif8", "uint8", "int8"])
+@pytest.mark.parametrize(
+    "name",
+    ["fp8_e4m3", "bf16", "hif8", "uint8"]
+    + [pytest.param(name, marks=pytest.mark.slow) for name in ("fp8_e5m2", "fp16", "int8")],
+)
 def test_counts_are_those_of_numpy(name, sat):
     spec = CastSpec(name, "ROUND" if name == "hif8" else "RINT", sat)
     values = [v for v in VALUES if v != 460.0]  # within half a step of MAX
@@ -88,7 +92,11 @@ def near(got, want):
 POLICY = Policy([Rule(input="e4m3", weight="e4m3", grad="e5m2")])
 
 
-@pytest.mark.parametrize("name", ["scan_of_remat", "nested_scans", "conditional", "remat"])
+@pytest.mark.parametrize(
+    "name",
+    ["scan_of_remat", "conditional"]
+    + [pytest.param(name, marks=pytest.mark.slow) for name in ("nested_scans", "remat")],
+)
 def test_a_recomputed_site_counts_once_and_values_are_those_of_simulate(name):
     step = jax.value_and_grad(PROGRAMS[name])
     value, stats = jax.jit(simulate(step, POLICY, stats=True))(W, X)

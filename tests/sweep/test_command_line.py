@@ -1,7 +1,6 @@
 """The main job through the command line: run, kill, resume, interrupt, report."""
 
 import csv
-import functools
 import io
 import json
 import os
@@ -48,16 +47,25 @@ def run(*arguments, cwd):
     )
 
 
+# A job in the background ignores Ctrl-C, and what it starts inherits that: listen again.
+LISTENING = [
+    *COMMAND[:3],
+    "-c",
+    (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from npusim.cli.app import main; main()"
+    ),
+]
+
+
 def start(*arguments, cwd):
     return subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
+        [*LISTENING, *map(str, arguments)],
         cwd=cwd,
         env=ENVIRONMENT,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # A job in the background ignores Ctrl-C, and what it starts inherits that.
-        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
 
 

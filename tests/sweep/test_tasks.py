@@ -111,7 +111,7 @@ def test_digits_are_the_real_images_in_a_fixed_split():
     assert sum(counts) >= len(epoch)
 
 
-@pytest.mark.parametrize("name", ["make_mlp", "make_cnn"])
+@pytest.mark.parametrize("name", ["make_mlp", pytest.param("make_cnn", marks=pytest.mark.slow)])
 def test_digits_learn_and_count_lost_images_as_missed(name):
     digits = importlib.import_module("npusim.sweep.digits")
     task = getattr(digits, name)(steps=5)
