@@ -1,5 +1,6 @@
 """aclnnMatmul and aclnnConvolution: checks here, numbers in npusim.ops."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,11 +34,9 @@ def _computes_in(*types: DataType) -> str:
 def _matrix_shape(call: str, x: Shape, y: Shape) -> Shape:
     """The shape of a product of stacks of matrices, or of vectors."""
     if x and y and x[-1] == y[-2 if len(y) > 1 else 0]:
-        try:
+        with contextlib.suppress(ValueError):  # stacks that do not broadcast are refused below
             stack = np.broadcast_shapes(x[:-2], y[:-2])
             return (*map(int, stack), *x[-2:-1], *(y[-1:] if len(y) > 1 else ()))
-        except ValueError:
-            pass
     raise invalid(
         f"self {x} and mat2 {y} for {call}",
         "(..., m, k) with (..., k, n), (k,) with (..., k, n), (..., m, k) with (k,)",
