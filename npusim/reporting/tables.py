@@ -137,7 +137,9 @@ def rich_table(summary: Summary) -> "Table":
         caption += f"\nbaseline: {cell(summary.baseline, summary.headline)}"
     table = Table(title=f"{summary.config['name']}: held-out {summary.headline}", caption=caption)
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i < lead else "right", no_wrap=True)
+        # Fold: a narrow terminal breaks a cell rather than losing digits.
+        justify = "left" if i < lead else "right"
+        table.add_column(column, justify=justify, overflow="fold")
     previous = None
     for line in lines:
         # A rule between the blocks of the first axis, as eyes group the lines by it.
