@@ -28,6 +28,8 @@ class Place:
         recomputed: whether rematerialisation repeats an equation that ran before.
         einsum: the subscripts, for an operation that `jnp.einsum` made.
         method: Linen's method, where a module was entered by another one than ``__call__``.
+        source: the user's line. What JAX's own jitted functions (``jnp.where``) consist of has none
+            and stands at the line of the call.
     """
 
     names: tuple[str, ...] = ()
@@ -35,13 +37,14 @@ class Place:
     recomputed: bool = False
     einsum: str | None = None
     method: str | None = None
+    source: str = ""
 
     @property
     def path(self) -> str:
         """The path a rule's regular expression is searched in."""
         return "/".join(self.names)
 
-    def enter(self, elements: Iterable[tuple[str, bool]]) -> "Place":
+    def enter(self, elements: Iterable[tuple[str, bool]], source: str = "") -> "Place":
         """Return the place of an equation whose own name stack has these elements.
 
         The stack of an equation inside a scan, cond or jit starts anew, so it is read relative to
@@ -49,12 +52,13 @@ class Place:
 
         Args:
             elements: pairs of a name and whether it is a transform (jvp, transpose, vmap).
+            source: the equation's own line, empty where it has none.
 
         Example:
             >>> stack = [("transpose", True), ("jvp", True), ("Net", False), ("up.attend", False)]
-            >>> Place().enter(stack)
+            >>> Place().enter(stack, "net.py:7:4 (step)")
             Place(names=('Net', 'up'), direction='backward', recomputed=False, einsum=None,
-                method='attend')
+                method='attend', source='net.py:7:4 (step)')
         """
         direction, recomputed = self.direction, self.recomputed
         einsum = method = None
@@ -78,7 +82,14 @@ class Place:
                     method = found["method"]
                 segment.append(part)
         own = _joined(own, segment)
-        return Place(self.names + _modules(own), direction, recomputed, einsum, method)
+        return Place(
+            names=self.names + _modules(own),
+            direction=direction,
+            recomputed=recomputed,
+            einsum=einsum,
+            method=method,
+            source=source or self.source,
+        )
 
 
 def _joined(before: list[str], segment: list[str]) -> list[str]:

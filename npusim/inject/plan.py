@@ -23,6 +23,7 @@ from npusim.inject.body import Planned as Planned
 from npusim.inject.body import Site as Site
 from npusim.inject.body import Slot as Slot
 from npusim.inject.boundary import Scope
+from npusim.inject.keys import Operation
 from npusim.inject.kinds import BOUNDARY, CUBE_KINDS, kind_of
 from npusim.inject.labels import Label
 from npusim.inject.paths import Place
@@ -84,7 +85,9 @@ class Planner:
         def read(atom: Any) -> Label | None:
             return None if _compat.is_literal(atom) else known[atom]
 
-        places = [place.enter(_compat.stack_elements(eqn)) for eqn in inner.eqns]
+        places = [
+            place.enter(_compat.stack_elements(eqn), _compat.source_line(eqn)) for eqn in inner.eqns
+        ]
         scopes = boundary.scopes(self.policy, places, place)
         saved = self.saved.get(id(inner), frozenset())
         for position, eqn in enumerate(inner.eqns):
@@ -164,7 +167,7 @@ class Planner:
             trips=trips,
             einsum=None,
             method=None,
-            source=_compat.source_line(_compat.opened(plan.jaxpr).eqns[crossing.position]),
+            source=place.source,
         )
         crossed = Crossed(site, specs, position=crossing.position)
         if crossing.leaves:
@@ -184,9 +187,10 @@ class Planner:
             if record:
                 self.opaque.append((_kernel_name(eqn, name), place.path))
             return None
-        number = self.policy.find(place.path, name, place.direction)
+        operation = _operation(eqn, name, place)
+        number = self.policy.find(operation)
         kind = kind_of(name)
-        back = self._back(place, name)
+        back = self._back(operation)
         if kind not in CUBE_KINDS and not _computes_floats(eqn, kind):
             return None
         if number is None and back is None and kind not in self.listed:
@@ -216,7 +220,7 @@ class Planner:
             trips=trips,
             einsum=place.einsum,
             method=place.method,
-            source=_compat.source_line(eqn),
+            source=place.source,
         )
         if record:
             self.sites.append(site)
@@ -232,11 +236,11 @@ class Planner:
         wide = any(np.dtype(atom.aval.dtype) == np.float64 for atom in eqn.invars)
         return None if form == "fast" or wide or not all(carried) else form
 
-    def _back(self, place: Place, name: str) -> int | None:
+    def _back(self, operation: Operation) -> int | None:
         """The rule whose ``grad`` casts the cotangent that will come back to a forward site."""
-        if place.direction != "forward":
+        if operation.direction != "forward":
             return None
-        back = self.policy.find(place.path, name, "backward")
+        back = self.policy.find(dataclasses.replace(operation, direction="backward"))
         rule = None if back is None else self.policy.rules[back]
         return None if rule is None or rule.grad is None or rule.boundary else back
 
@@ -286,6 +290,14 @@ class Planner:
                 OpaqueKernelWarning,
                 stacklevel=4,
             )
+
+
+def _operation(eqn: Any, name: str, place: Place) -> Operation:
+    operands, results = (
+        frozenset(str(getattr(atom.aval, "dtype", "")) for atom in atoms)
+        for atoms in (eqn.invars, eqn.outvars)
+    )
+    return Operation(place.path, name, place.direction, place.source, operands, results)
 
 
 def _computes_floats(eqn: Any, kind: str) -> bool:

@@ -11,6 +11,7 @@ from npusim._errors import ConfigError, NpusimError, PolicyError, message, neare
 from npusim.casting import ResolvedCast, resolve_cast
 from npusim.casting.resolve import warn_fallback
 from npusim.dtypes import DT_FP32
+from npusim.inject.keys import KEYS, Operation
 from npusim.inject.rules import ROLES, Rule
 from npusim.inject.spec import CastSpec
 from npusim.modes import LABORATORY, Target
@@ -129,10 +130,10 @@ class Policy:
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def find(self, path: str, primitive: str, direction: str) -> int | None:
+    def find(self, operation: Operation) -> int | None:
         """Return the number of the first rule that matches, or None."""
         for number, rule in enumerate(self.rules):
-            if rule.matches(path, primitive, direction):
+            if rule.matches(operation):
                 return number
         return None
 
@@ -146,7 +147,7 @@ def _check_order(rules: tuple[Rule, ...]) -> None:
     for number, rule in enumerate(rules):
         left = {(p, d) for p in rule.primitives for d in rule.directions}
         for earlier, other in enumerate(rules[:number]):
-            if other.path != rule.path and other.path not in _CATCH_ALL:
+            if not _covers(other, rule):
                 continue
             taken = {(p, d) for p in other.primitives for d in other.directions}
             if not left & taken:
@@ -154,11 +155,11 @@ def _check_order(rules: tuple[Rule, ...]) -> None:
             left -= taken
             if left:
                 continue
-            if other.path == rule.path and not _same(rule, other):
+            if _keys(other) == _keys(rule) and not _same(rule, other):
                 raise PolicyError(
                     message(
                         f"rules {earlier + 1} and {number + 1}, which put different casts on the "
-                        f"same operations (path {rule.path!r}, ops {rule.ops!r}, direction "
+                        f"same operations ({_shown(rule)}, ops {rule.ops!r}, direction "
                         f"{rule.direction})",
                         "one rule for the same path, ops and direction",
                         "Merge them, or make the earlier path narrower.",
@@ -166,12 +167,36 @@ def _check_order(rules: tuple[Rule, ...]) -> None:
                 )
             raise PolicyError(
                 message(
-                    f"rule {number + 1} (path {rule.path!r}), which rule {earlier + 1} (path "
-                    f"{other.path!r}) leaves nothing to",
+                    f"rule {number + 1} ({_shown(rule)}), which rule {earlier + 1} "
+                    f"({_shown(other)}) leaves nothing to",
                     "rules in the order in which they are tried: the first match wins",
                     f"Move rule {number + 1} before rule {earlier + 1}, or remove it.",
                 )
             )
+
+
+def _keys(rule: Rule) -> tuple[Any, ...]:
+    """What the rule asks of an operation besides its primitive and direction."""
+    return rule.path, rule.source, *rule.types
+
+
+def _covers(other: Rule, rule: Rule) -> bool:
+    """Whether ``other`` speaks of all that ``rule`` does, as far as their texts tell."""
+    (path, source, *types), (own_path, own_source, *own_types) = _keys(other), _keys(rule)
+    return (
+        (path == own_path or path in _CATCH_ALL)
+        and source in (None, own_source)
+        and all(
+            wide is None or (narrow is not None and narrow <= wide)
+            for wide, narrow in zip(types, own_types, strict=True)
+        )
+    )
+
+
+def _shown(rule: Rule) -> str:
+    shown = [f"path {rule.path!r}"]
+    shown += [f"{name} {getattr(rule, name)!r}" for name in KEYS if getattr(rule, name) is not None]
+    return ", ".join(shown)
 
 
 def _same(a: Rule, b: Rule) -> bool:

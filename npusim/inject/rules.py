@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from npusim._errors import NpusimError, PolicyError, message, nearest
 from npusim.inject import _compat
+from npusim.inject.keys import KEYS, Operation, check_pattern, jax_names, named_dtypes
 from npusim.inject.kinds import BOUNDARY, known_primitives
 from npusim.inject.kinds import OP_KINDS as OP_KINDS
 from npusim.inject.kinds import kind_of as kind_of
@@ -43,17 +44,29 @@ class Rule:
             ``sequential`` or ``("blocked", k)``, see `npusim.ops.ordered_dot`. Products of float64
             or of integers, ragged ones and convolutions keep XLA's order.
         direction: ``forward``, ``backward`` or ``both``.
+        source: regular expression, searched in the line of the caller's code that made the
+            operation, as the report prints it: ``/home/me/model.py:12:8 (attend)``. For functions
+            that name no modules: ``"model.py:12:"`` is a line, ``"attend"`` a function. It is the
+            innermost line outside of JAX; a backward operation has that of its forward one.
+        dtypes: operand dtypes, a name or several: the rule speaks of operations with an operand of
+            one of them.
+        result_dtypes: the same of the results, so that at a ``convert`` a cast to bf16 is told from
+            one to fp16. Under ``grad(simulate(f))`` all three keys are the forward operation's.
 
     A rule without casts is one that protects: what it matches stays as it is.
 
     Raises:
-        PolicyError: a wrong regular expression, op kind, direction or cast.
+        PolicyError: a wrong regular expression, op kind, direction, dtype or cast.
 
     Example:
         >>> Rule(path="head", ops="matmul")
         Rule(path='head', ops='matmul')
         >>> Rule(input=CastSpec("bf16"), direction="forward")
         Rule(ops='matmul', input=CastSpec(bf16), direction='forward')
+        >>> Rule(ops="convert", output=CastSpec("half", "FLOOR"), result_dtypes="half")
+        Rule(ops='convert', output=CastSpec(fp16 FLOOR), result_dtypes='fp16')
+        >>> Rule(source="model.py:.*attend", dtypes=["bf16", "fp16"])
+        Rule(ops='matmul', source='model.py:.*attend', dtypes=('bf16', 'fp16'))
     """
 
     path: str = ".*"
@@ -64,18 +77,16 @@ class Rule:
     grad: Any = None
     accumulate: Any = None
     direction: str = "both"
+    source: str | None = None
+    dtypes: Any = None
+    result_dtypes: Any = None
 
     def __post_init__(self):
-        try:
-            re.compile(self.path)
-        except (re.error, TypeError) as error:
-            raise PolicyError(
-                message(
-                    f"path {self.path!r}, which is no regular expression ({error})",
-                    "a regular expression that is searched in the module path",
-                    "Correct it; a backslash before a special character takes it literally.",
-                )
-            ) from error
+        check_pattern("path", self.path, "the module path")
+        if self.source is not None:
+            check_pattern("source", self.source, "file:line:column (function)")
+        for key in ("dtypes", "result_dtypes"):
+            object.__setattr__(self, key, named_dtypes(key, getattr(self, key)))
         object.__setattr__(self, "ops", _ops(self.ops))
         if self.direction not in DIRECTIONS:
             raise PolicyError(
@@ -101,6 +112,15 @@ class Rule:
                     f"ops 'boundary' with path {self.path!r}, which matches everything",
                     "a path that names modules, such as 'norm'",
                     "Narrow the path.",
+                )
+            )
+        asked = [key for key in KEYS if getattr(self, key) is not None]
+        if self.boundary and asked:
+            raise PolicyError(
+                message(
+                    f"ops 'boundary' with {asked[0]}={getattr(self, asked[0])!r}",
+                    "a path alone: a scope is a module, not a line and not a dtype",
+                    f"Remove {asked[0]}, or speak of the operations.",
                 )
             )
         for role in ROLES:
@@ -149,14 +169,24 @@ class Rule:
             if getattr(self, role) is not None:
                 yield role, getattr(self, role)
 
-    def matches(self, path: str, primitive: str, direction: str) -> bool:
+    @functools.cached_property
+    def types(self) -> tuple[frozenset[str] | None, frozenset[str] | None]:
+        """JAX's names of the operand and of the result dtypes, None where any will do."""
+        return jax_names(self.dtypes), jax_names(self.result_dtypes)
+
+    def matches(self, operation: Operation) -> bool:
         """Whether the rule speaks of this operation; a boundary rule of all in its scopes."""
+        if operation.direction not in self.directions:
+            return False
         if self.boundary:
-            return direction in self.directions and self.scope(path) is not None
+            return self.scope(operation.path) is not None
+        of_operands, of_results = self.types
         return (
-            primitive in self.primitives
-            and direction in self.directions
-            and re.search(self.path, path) is not None
+            operation.primitive in self.primitives
+            and re.search(self.path, operation.path) is not None
+            and (self.source is None or re.search(self.source, operation.source) is not None)
+            and (of_operands is None or not of_operands.isdisjoint(operation.dtypes))
+            and (of_results is None or not of_results.isdisjoint(operation.result_dtypes))
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -174,7 +204,12 @@ class Rule:
         if self.accumulate is not None:
             form = self.accumulate
             plain["accumulate"] = form if isinstance(form, str) else list(form)
-        return plain if self.direction == "both" else plain | {"direction": self.direction}
+        plain |= {} if self.direction == "both" else {"direction": self.direction}
+        for key in KEYS:
+            given = getattr(self, key)
+            if given is not None:
+                plain[key] = given if isinstance(given, str) else list(given)
+        return plain
 
     def __repr__(self) -> str:
         shown = [f"path={self.path!r}"] if self.path != ".*" else []
@@ -182,6 +217,7 @@ class Rule:
         shown += [f"{role}={spec!r}" for role, spec in self.casts()]
         shown += [f"accumulate={self.accumulate!r}"] if self.accumulate is not None else []
         shown += [f"direction={self.direction!r}"] if self.direction != "both" else []
+        shown += [f"{k}={getattr(self, k)!r}" for k in KEYS if getattr(self, k) is not None]
         return f"Rule({', '.join(shown)})"
 
 

@@ -245,8 +245,8 @@ class Prepared:
         for number, rule in enumerate(rules):
             if number not in self.planner.hit:
                 warnings.warn(
-                    f"rule {number + 1}, {rule!r}, matched no operation. npusim.inject.sites lists "
-                    "the paths there are.",
+                    f"rule {number + 1}, {rule!r}, matched no operation. npusim.report lists the "
+                    "operations there are, with path, dtypes and source line.",
                     UnusedRuleWarning,
                     stacklevel=3,
                 )

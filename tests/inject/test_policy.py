@@ -84,8 +84,8 @@ MISTAKES = [
         errors.ConfigError,
         (
             "Given: FILE, key 'rules[0].pth': an unknown key. Allowed: path, ops, input, "
-            "weight, output, grad, accumulate, direction. Did you mean 'path'? Correct or "
-            "remove it."
+            "weight, output, grad, accumulate, direction, source, dtypes, result_dtypes. Did you "
+            "mean 'path'? Correct or remove it."
         ),
     ),
     (
@@ -182,7 +182,8 @@ MISTAKES = [
         errors.ConfigError,
         (
             "Given: FILE, key 'rules[0]': 'head'. Allowed: a mapping with path, ops, input, "
-            "weight, output, grad, accumulate, direction. Correct it."
+            "weight, output, grad, accumulate, direction, source, dtypes, result_dtypes. Correct "
+            "it."
         ),
     ),
     (

@@ -387,7 +387,7 @@ def test_a_rule_that_hits_nothing_is_told():
     assert [str(w.message) for w in caught] == [
         (
             "rule 1, Rule(path='haed', ops='matmul', input=CastSpec(fp16)), matched no operation. "
-            "npusim.inject.sites lists the paths there are."
+            "npusim.report lists the operations there are, with path, dtypes and source line."
         )
     ]
     assert caught[0].filename == __file__
