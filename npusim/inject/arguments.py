@@ -65,10 +65,32 @@ def take_apart(
     dynamic = tuple(
         i
         for i, leaf in enumerate(leaves)
-        if _is_array(leaf) and not any(paths[i][:2] == prefix for prefix in fixed)
+        if _is_array(leaf)
+        and not _is_setting(leaf, paths[i])
+        and not any(paths[i][:2] == prefix for prefix in fixed)
     )
     chosen = _chosen(params, paths, leaves, (args, kwargs))
     return Call(treedef, leaves, dynamic, tuple(chosen[i] for i in dynamic))
+
+
+def refuse_shared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise if an NNX Variable stands in two places: as a plain pytree it would become two.
+
+    The gradient of a shared parameter would then be two halves, each at its own place.
+    """
+    places: dict[int, KeyPath] = {}
+    for path, node in jax.tree_util.tree_flatten_with_path((args, kwargs), is_leaf=_is_variable)[0]:
+        if _is_variable(node) and id(node) in places:
+            one, other = (jax.tree_util.keystr(p[1:]) for p in (places[id(node)], path))
+            raise InputError(
+                message(
+                    f"an NNX {type(node).__name__} that stands both at {one} and at {other} of the "
+                    "arguments",
+                    "NNX arguments in which each Variable stands once",
+                    "Use npusim.flax.nnx.simulate, which keeps what is shared and module state.",
+                )
+            )
+        places[id(node)] = path
 
 
 def _is_array(leaf: Any) -> bool:
@@ -78,6 +100,15 @@ def _is_array(leaf: Any) -> bool:
     if isinstance(leaf, int | float | complex):
         return True
     return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and not isinstance(leaf, type)
+
+
+def _is_setting(leaf: Any, path: KeyPath) -> bool:
+    """Whether a leaf is a number that some object holds as an attribute, so that code may ask it.
+
+    Such are the rates and limits in an Equinox model, which its own jit takes as static too.
+    """
+    number = isinstance(leaf, int | float | complex) and not hasattr(leaf, "dtype")
+    return number and any(isinstance(key, jax.tree_util.GetAttrKey) for key in path)
 
 
 def _static_prefixes(static: Sequence[str], names: Sequence[str]) -> list[KeyPath]:
@@ -129,16 +160,15 @@ def _key_name(key: Any) -> Any:
 
 def _nnx_params(arguments: Any, count: int) -> list[bool]:
     """Mark the leaves of `flax.nnx.Param` variables, recognised without importing Flax."""
-
-    def is_variable(node: Any) -> bool:
-        return any(c.__module__.startswith("flax.nnx") for c in type(node).__mro__) and (
-            "Variable" in (c.__name__ for c in type(node).__mro__)
-        )
-
     marks: list[bool] = []
-    for node in jax.tree.leaves(arguments, is_leaf=is_variable):
+    for node in jax.tree.leaves(arguments, is_leaf=_is_variable):
         size = len(jax.tree.leaves(node))
-        is_param = is_variable(node) and "Param" in (c.__name__ for c in type(node).__mro__)
+        is_param = _is_variable(node) and "Param" in (c.__name__ for c in type(node).__mro__)
         marks += [is_param] * size
     assert len(marks) == count
     return marks
+
+
+def _is_variable(node: Any) -> bool:
+    names = [c.__name__ for c in type(node).__mro__ if c.__module__.startswith("flax.nnx")]
+    return "Variable" in names

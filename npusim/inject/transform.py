@@ -11,7 +11,7 @@ import jax
 
 from npusim._errors import PolicyError, UnusedRuleWarning, message
 from npusim.inject import _compat, labels
-from npusim.inject.arguments import Call, Params, take_apart
+from npusim.inject.arguments import Call, Params, refuse_shared, take_apart
 from npusim.inject.kinds import CUBE_KINDS
 from npusim.inject.paths import Place
 from npusim.inject.plan import Body, Planner, Site
@@ -71,8 +71,8 @@ def simulate(
         params: which arguments are parameters: argument numbers, or a predicate on (key path,
             leaf). Default: leaves under a key ``params``, those of an ``nnx.Param``, else argument
             0. Closed-over arrays are not parameters.
-        static_argnames: arguments that stay Python values. Arguments that are bool, str, None or
-            callables do in any case.
+        static_argnames: arguments that stay Python values. Leaves that are bool, str, None or
+            callables do in any case, and so do numbers that an object holds as attributes.
         stats: return ``(out, stats)``, where `Stats` has exact counts for every cast (elements,
             saturated, overflowed to infinity, NaN made, flushed to zero, inexact, negative into
             unsigned), amax and amin, and the overflow flag, as arrays. What loops repeat is added
@@ -85,6 +85,7 @@ def simulate(
 
     Raises:
         PolicyError: when called, if a per-layer format stands outside of a scan of its length.
+        InputError: when called, if an NNX Variable stands in two places of the arguments.
 
     Warns:
         UnusedRuleWarning: a rule matched nothing. OpaqueKernelWarning: a kernel (Pallas, a custom
@@ -122,6 +123,7 @@ def simulate(
 
     @functools.wraps(fn)
     def simulated(*args: Any, **kwargs: Any) -> Any:
+        refuse_shared(args, kwargs)
         call = take_apart(args, kwargs, params, static_argnames, _names(fn))
         prepared = prepare(fn, policy, call)
         prepared.warn()
@@ -148,6 +150,7 @@ def observe(
 
     @functools.wraps(fn)
     def observed(*args: Any, **kwargs: Any) -> Any:
+        refuse_shared(args, kwargs)
         call = take_apart(args, kwargs, params, static_argnames, _names(fn))
         prepared = prepare(fn, policy, call)
         prepared.warn()

@@ -4,8 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from flax import nnx
 
+from npusim import _errors as errors
+from npusim.casting import fake_cast
 from npusim.flax import nnx as npu_nnx
 from npusim.flax.nnx import annotate
 from npusim.inject import CastSpec, Policy, Rule, simulate, sites
@@ -154,3 +157,112 @@ def test_static_arguments_by_name():
     run = npu_nnx.simulate(sized, NO_CASTS, static_argnames=("rows",))
     assert run(model, 2, training=True).shape == (2, 3)
     assert run(model, rows=3, training=True).shape == (3, 3)
+
+
+class Tied(nnx.Module):
+    """One layer in two places, what it saw on the way, and a counter that is no Variable."""
+
+    def __init__(self, rngs):
+        self.first = nnx.Linear(4, 4, rngs=rngs)
+        self.second = self.first
+        self.calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        h = self.first(x)
+        self.seen = nnx.Intermediate(h)
+        return self.second(h)
+
+    def half(self, x, times):
+        for _ in range(times):
+            x = self.first(x)
+        return x
+
+
+def test_annotating_again_names_anew():
+    model = Tied(nnx.Rngs(0))
+    once = annotate(model)
+    for twin, root in (
+        (annotate(once), "Tied"),
+        (annotate(once, name="net"), "net"),
+        (annotate(annotate(once), name="net"), "net"),
+    ):
+        assert [s.path for s in sites(forward, NO_CASTS, twin, models.ROWS)] == [
+            f"{root}/first"
+        ] * 2
+        assert type(twin) is type(once)
+    part = annotate(once.first)
+    assert [s.path for s in sites(forward, NO_CASTS, part, models.ROWS)] == ["Linear"]
+    # A model that has its paths keeps them when it is simulated.
+    policy = Policy([Rule("^net/first$", weight="fp4_e2m1")])
+    named = npu_nnx.simulate(annotate(model, name="net"), policy)(models.ROWS)
+    rounded = npu_nnx.simulate(model, Policy([Rule(weight="fp4_e2m1")]))(models.ROWS)
+    same_arrays(named, rounded, "by name and by kind")
+
+
+def test_a_call_changes_the_model_as_it_does_without_simulate():
+    plain, same = Tied(nnx.Rngs(0)), Tied(nnx.Rngs(0))
+    run = npu_nnx.simulate(same, NO_CASTS)
+    for _ in range(2):
+        same_arrays(run(models.ROWS), plain(models.ROWS), "identity")
+    assert (plain.calls, same.calls) == (2, 2)
+    same_arrays(same.seen[...], plain.seen[...], "an attribute that the call made")
+    assert type(same) is Tied
+    assert type(same.first) is nnx.Linear
+    assert same.first is same.second
+    assert nnx.graphdef(same) == nnx.graphdef(plain)
+
+
+def test_modules_come_back_as_they_went_in():
+    model = annotate(Tied(nnx.Rngs(0)))
+    made, (again, part) = npu_nnx.simulate(
+        lambda m, x: (nnx.Linear(4, 2, rngs=nnx.Rngs(1)), [m, m.first]), Policy([])
+    )(model, models.ROWS)
+    assert again is model
+    assert part is model.first
+    assert made(models.ROWS).shape == (6, 2)
+
+
+def test_a_bound_method_is_simulated_with_its_module():
+    model = Tied(nnx.Rngs(0))
+    policy = Policy([Rule("Tied/first", weight="fp4_e2m1")])
+    got = npu_nnx.simulate(model.half, policy, static_argnames=("times",))(models.ROWS, 1)
+    twin = Tied(nnx.Rngs(0))
+    twin.first.kernel[...] = fake_cast(twin.first.kernel[...], "fp4_e2m1")
+    same_arrays(got, twin.half(models.ROWS, 1), "weights in fp4")
+
+
+def test_a_shared_layer_keeps_one_gradient():
+    model = annotate(Tied(nnx.Rngs(0)))
+    want = nnx.grad(loss)(model, models.ROWS)
+    got = npu_nnx.simulate(nnx.grad(loss), NO_CASTS)(model, models.ROWS)
+    same_arrays(jax.tree.leaves(got), jax.tree.leaves(want), "one gradient")
+    assert len(jax.tree.leaves(got)) == 2
+    # As a plain pytree the layer would be two, each with half of the gradient.
+    with pytest.raises(errors.InputError, match=r"npusim\.flax\.nnx\.simulate, which keeps"):
+        simulate(nnx.grad(loss), NO_CASTS)(model, models.ROWS)
+
+
+def test_two_policies_on_one_model_do_not_mix():
+    model = annotate(Tied(nnx.Rngs(0)))
+    compiled = nnx.jit(forward)
+    plain = compiled(model, models.ROWS)
+    low, high = (
+        npu_nnx.simulate(compiled, Policy([Rule(weight=name)])) for name in ("fp4_e2m1", "bf16")
+    )
+    a, b = low(model, models.ROWS), high(model, models.ROWS)
+    same_arrays(low(model, models.ROWS), a, "the first again")
+    same_arrays(high(model, models.ROWS), b, "the second again")
+    same_arrays(compiled(model, models.ROWS), plain, "the plain function again")
+    assert len({float(out[0, 0]) for out in (plain, a, b)}) == 3
+
+
+def test_statistics_beside_the_state():
+    model = annotate(Tied(nnx.Rngs(0)))
+    policy = Policy([Rule(weight="bf16")])
+    run = nnx.jit(npu_nnx.simulate(forward, policy, stats=True))
+    out, stats = run(model, models.ROWS)
+    assert out.shape == (6, 4)
+    table = [(r["path"], r["slot"], r["elements"]) for r in stats.table()]
+    assert table == [("Tied/first", "weight 1", 16)] * 2
+    assert model.calls == 1

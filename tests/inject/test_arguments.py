@@ -1,5 +1,6 @@
 """What `simulate` makes of arguments: static ones, pytrees, parameters, and shapes alone."""
 
+import dataclasses
 import functools
 
 import jax
@@ -81,3 +82,22 @@ def test_shapes_alone_will_do_for_sites():
     assert found[0].shapes == ((4, 40000), (40000, 40000), (4, 40000))
     assert "test_transform" not in found[0].path
     assert "programs.py" in found[0].source
+
+
+def test_a_number_that_an_object_holds_is_a_setting():
+    """As Equinox's modules hold rates and limits: the code may ask what they are."""
+
+    @functools.partial(jax.tree_util.register_dataclass, data_fields=["w", "times"], meta_fields=[])
+    @dataclasses.dataclass
+    class Layer:
+        w: jax.Array
+        times: int
+
+    def run(layer, factor, x):
+        assert isinstance(factor, jax.core.Tracer)
+        for _ in range(layer.times):
+            x = x @ layer.w
+        return factor * x
+
+    got = simulate(run, Policy([Rule()]))(Layer(jnp.eye(2) * 2, 3), 10, jnp.ones((1, 2)))
+    assert got.tolist() == [[80.0, 80.0]]
