@@ -157,10 +157,23 @@ def bind(eqn: Equation, operands: Sequence[Any], **changed: Any) -> list[Any]:
 def combiner(eqn: Equation, dtype: Any) -> Any:
     """The jaxpr by which a scatter combines two values, for values of another dtype."""
     jaxpr = opened(eqn.params["update_jaxpr"])
-    if jaxpr is None or len(jaxpr.eqns) != 1:
-        return eqn.params["update_jaxpr"]  # a plain scatter: the later value stays
+    if jaxpr is None:
+        return None  # a plain scatter: the later value stays
+
+    def applied(*values: Any) -> Any:
+        # What the user gave to ``.at[].apply`` keeps the dtype that it was traced in.
+        pairs = zip(values, jaxpr.invars, strict=True)
+        own = (lax.convert_element_type(v, x.aval.dtype) for v, x in pairs)
+        closed = jex_core.ClosedJaxpr(jaxpr, eqn.params["update_consts"])
+        (out,) = jex_core.jaxpr_as_fun(closed)(*own)
+        return lax.convert_element_type(out, dtype)
+
+    def combined(*values: Any) -> Any:
+        return bind(jaxpr.eqns[0], values)[0]
+
+    plain = len(jaxpr.eqns) == 1 and list(jaxpr.eqns[0].invars) == list(jaxpr.invars)
     scalar = jax.ShapeDtypeStruct((), dtype)
-    return opened(jax.make_jaxpr(lambda a, b: bind(jaxpr.eqns[0], [a, b])[0])(scalar, scalar))
+    return opened(jax.make_jaxpr(combined if plain else applied)(scalar, scalar))
 
 
 def scan_layout(eqn: Equation) -> tuple[int, int]:

@@ -14,7 +14,7 @@ _REDUCE = """
     cumlogsumexp cummax cummin cumprod cumsum reduce_max reduce_min reduce_prod reduce_sum
     reduce_window_max reduce_window_min reduce_window_sum select_and_scatter_add
 """
-_INDEX = "gather scatter scatter-add scatter-max scatter-min scatter-mul"
+_INDEX = "gather scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub"
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "matmul": (_compat.MATMUL, _compat.RAGGED),
