@@ -272,6 +272,8 @@ def custom_vjp_rules(eqn: Equation) -> tuple[Callable[..., Any], Callable[..., A
 
     def run_backward(residuals: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
         out = backward.call_wrapped(*residuals, *cotangents)
+        if len(out) == 2 and isinstance(out[0], list):  # from 0.12 on with entries for a log
+            out, _ = out
         return tuple(None if _is_symbolic_zero(c) else c for c in out)
 
     return run_forward, run_backward
