@@ -12,6 +12,7 @@ from npusim.flax.scopes import annotate as annotate
 from npusim.flax.scopes import annotated
 from npusim.inject import Policy
 from npusim.inject import simulate as simulate_function
+from npusim.inject.statistics import Chosen
 
 __all__ = ["annotate", "simulate"]
 
@@ -23,7 +24,7 @@ def simulate(
     policy: Policy,
     *,
     static_argnames: Sequence[str] = (),
-    stats: bool = False,
+    stats: Chosen = False,
 ) -> Callable[..., Any]:
     """Return ``fn`` with the policy's casts: same arguments, same results, module state kept.
 
@@ -76,11 +77,11 @@ def simulate(
             with nnx.split_context(_TAG) as context:
                 graph, state = context.split(nodes)
             result: Any = run(state, *args, **kwargs)
-            (out, changed), counted = result if stats else (result, None)
+            (out, changed), counted = result if stats is not False else (result, None)
             with nnx.merge_context(_TAG, False) as context:
                 _, made = context.merge(seen[-1], changed)
         out = _with_nodes(out, made)
-        return (out, counted) if stats else out
+        return (out, counted) if stats is not False else out
 
     return simulated
 
@@ -90,7 +91,7 @@ def _of_module(
     method: Callable[..., Any],
     policy: Policy,
     static_argnames: Sequence[str],
-    stats: bool,
+    stats: Chosen,
 ) -> Callable[..., Any]:
     @functools.wraps(method)
     def scoped(module: nnx.Module, *args: Any, **kwargs: Any) -> Any:

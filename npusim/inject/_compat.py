@@ -132,6 +132,29 @@ def source_line(eqn: Equation) -> str:
     return source_info_util.summarize(eqn.source_info)
 
 
+def manual_axes() -> tuple[str, ...]:
+    """Names of the mesh axes whose devices the code being traced runs on, each on its own part."""
+    return tuple(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def differs_over(aval: Any) -> frozenset[str]:
+    """The manual mesh axes over which a value may differ, as its type says."""
+    kind = getattr(aval, "manual_axis_type", None)
+    return frozenset(getattr(aval, "vma", ()) if kind is None else kind.varying)
+
+
+def declared_different(x: Any) -> Any:
+    """``x``, declared to differ over all manual axes; where JAX does not track them, as it is."""
+    missing = tuple(a for a in manual_axes() if a not in differs_over(jax.typeof(x)))
+    return lax.pcast(x, missing, to="varying") if missing else x
+
+
+def tracks_axes() -> bool:
+    """Whether types say over which manual axes a value differs (``check_vma`` of shard_map)."""
+    with source_info_util.reset_name_stack():
+        return bool(differs_over(jax.typeof(declared_different(jax.numpy.zeros(())))))
+
+
 @contextlib.contextmanager
 def context_of(eqn: Equation) -> Iterator[None]:
     """Trace what follows as if the user's code of ``eqn`` had made it: name stack, line, mesh."""

@@ -40,8 +40,7 @@ def _retraced(
         added.append(len(records))
         return (*outs, *records)
 
-    shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-    closed, _ = _compat.trace(call, *shapes, *(var.aval for var in jaxpr.invars))
+    closed, _ = _compat.trace(call, *map(jax.typeof, leaves), *(var.aval for var in jaxpr.invars))
     return closed, added[-1]
 
 

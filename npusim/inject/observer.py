@@ -12,12 +12,22 @@ from npusim.inject.spec import CastSpec
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What one cast did: where, the spec, the value before and the value after."""
+    """What one cast did: where, the spec, the value before and the value after.
+
+    Attributes:
+        slot: the operand's position, or ``output``.
+        spec: the cast.
+        before: the value before.
+        after: the value after.
+        differs: inside shard_map the mesh axes over which the value differs; along the others the
+            devices hold it alike.
+    """
 
     slot: Slot
     spec: CastSpec
     before: jax.Array
     after: jax.Array
+    differs: frozenset[str] = frozenset()
 
 
 class Observer(Protocol):

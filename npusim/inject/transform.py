@@ -16,7 +16,7 @@ from npusim.inject.kinds import CUBE_KINDS
 from npusim.inject.paths import Place
 from npusim.inject.plan import Body, Planner, Site
 from npusim.inject.policy import Policy
-from npusim.inject.statistics import Statistics, Stats
+from npusim.inject.statistics import Chosen, Statistics, Stats, over_mesh
 from npusim.inject.walker import Feed, Observer, Walker
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,7 +40,7 @@ def simulate(
     *,
     params: Params = None,
     static_argnames: Sequence[str] = (),
-    stats: bool,
+    stats: Chosen,
 ) -> Callable[..., tuple[Any, Stats]]: ...
 
 
@@ -50,7 +50,7 @@ def simulate(
     *,
     params: Params = None,
     static_argnames: Sequence[str] = (),
-    stats: bool = False,
+    stats: Chosen = False,
 ) -> Any:
     """Return ``fn`` as the NPU would compute it: with the casts that ``policy`` asks for.
 
@@ -76,9 +76,11 @@ def simulate(
         stats: return ``(out, stats)``, where `Stats` has exact counts for every cast (elements,
             saturated, overflowed to infinity, NaN made, flushed to zero, inexact, negative into
             unsigned), amax and amin, and the overflow flag, as arrays. What loops repeat is added
-            up, and what rematerialisation recomputes counts once. Under
+            up, and what rematerialisation recomputes counts once. Names instead of True ask for
+            some of them and cost less: ``("overflow", "flushed", "amax")``. Under
             ``grad(simulate(loss, policy, stats=True), has_aux=True)`` there are the forward casts
-            only; ``simulate(grad(loss), policy, stats=True)`` has the backward ones too.
+            only; ``simulate(grad(loss), policy, stats=True)`` has the backward ones too. Inside
+            shard_map they are those of all devices (docs/sharding.md says what counts once).
 
     Gradient: straight-through by each CastSpec's ``ste``; the rules of custom_jvp and custom_vjp
         functions are kept.
@@ -105,19 +107,14 @@ def simulate(
         (Array(True, dtype=bool), [('input 0', 1, 2)])
     """
     _check(fn, policy)
-    if stats:
-        counted = observe(
-            fn,
-            policy,
-            Statistics(policy.cast_target),
-            params=params,
-            static_argnames=static_argnames,
-        )
+    if stats is not False:
+        observer = Statistics.of(stats, policy.cast_target)
+        counted = observe(fn, policy, observer, params=params, static_argnames=static_argnames)
 
         @functools.wraps(fn)
         def with_stats(*args: Any, **kwargs: Any) -> tuple[Any, Stats]:
             outs, records = counted(*args, **kwargs)
-            return outs, Stats(records.sites, records.values)
+            return outs, Stats(records.sites, over_mesh(records.values), observer.names)
 
         return with_stats
 

@@ -11,12 +11,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from npusim.casting import fake_cast
-from npusim.inject import _compat
+from npusim.inject import _compat, mesh
 from npusim.inject.apply import apply_cast, cast_cotangent
 from npusim.inject.bodies import EMIT, inline
 from npusim.inject.feed import Feed as Feed
@@ -24,7 +25,7 @@ from npusim.inject.feed import Values as Values
 from npusim.inject.feed import specs_in
 from npusim.inject.observer import Observer as Observer
 from npusim.inject.observer import Seen as Seen
-from npusim.inject.plan import Body, Planned
+from npusim.inject.plan import Body, Planned, Site
 from npusim.modes import LABORATORY, Target
 from npusim.ops.accumulate import normal_dims, ordered_dot
 
@@ -52,6 +53,7 @@ class Walker:
         env: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
         env |= dict(zip(jaxpr.invars, args, strict=True))
         last = _last_uses(jaxpr)
+        spread = {} if self.observer is None else mesh.spreads(jaxpr)
         at_site: dict[int, Any] = {}
         at_crossing: dict[Any, Any] = {}
         entered: dict[Any, Any] = {}  # by scope and variable: the value inside of the scope
@@ -69,7 +71,9 @@ class Walker:
             if key not in body.enters:
                 return env[atom]
             if key not in entered:
-                entered[key], at_crossing[key] = self.cross(body.enters[key], env[atom], feed)
+                entered[key], at_crossing[key] = self.cross(
+                    body.enters[key], env[atom], feed, _axes(spread, [atom])
+                )
             return entered[key]
 
         for position, eqn in enumerate(jaxpr.eqns):
@@ -78,7 +82,7 @@ class Walker:
             with _compat.context_of(eqn):
                 if position in body.sites:
                     planned = body.sites[position]
-                    results, at_site[position] = self.site(eqn, planned, operands, feed)
+                    results, at_site[position] = self.site(eqn, planned, operands, feed, spread)
                 elif position in body.calls:
                     bodies = body.calls[position]
                     emit = EMIT.get(_compat.name_of(eqn), inline)
@@ -97,7 +101,9 @@ class Walker:
                 if var in body.leaves:
                     made[scope, var] = result
                     with _compat.context_of(eqn):
-                        result, at_crossing[var] = self.cross(body.leaves[var], result, feed)
+                        result, at_crossing[var] = self.cross(
+                            body.leaves[var], result, feed, _axes(spread, [var])
+                        )
                 if not _compat.is_dropped(var):
                     env[var] = result
             for var in last.get(position, ()):
@@ -109,7 +115,7 @@ class Walker:
         crossings = [at_crossing[key] for key in (*body.enters, *body.leaves)]
         return outs, [at_site[position] for position in body.sites] + crossings + calls
 
-    def cross(self, plan: Planned, value: Any, feed: Feed) -> tuple[Any, Any]:
+    def cross(self, plan: Planned, value: Any, feed: Feed, differs: mesh.Axes) -> tuple[Any, Any]:
         """Cast a value where it enters or leaves a scope; its dtype stays."""
         value = jnp.asarray(value)
         out, seen = value, []
@@ -118,19 +124,29 @@ class Walker:
             if slot == "grad":
                 continue
             after = apply_cast(spec, out, target=self.target)
-            seen.append(Seen(slot, spec, out, after))
+            seen.append(Seen(slot, spec, out, after, differs))
             out = _stored(after, value.dtype)
         for slot, given in plan.specs:
             if slot == "grad":
                 spec = feed.resolve(given, plan.site)
                 out = cast_cotangent(spec, out, target=self.target)
-        return out, None if self.observer is None else self.observer.record(plan.site, seen)
+        return out, self.record(plan.site, seen)
+
+    def record(self, site: Site, seen: Sequence[Seen]) -> Any:
+        """The observer's record, None without one.
+
+        Inside shard_map all records differ over all axes, so that branches and iterations agree.
+        """
+        if self.observer is None:
+            return None
+        return jax.tree.map(_compat.declared_different, self.observer.record(site, seen))
 
     def empty(self, bodies: Sequence[Body]) -> Tally:
         """The tally of bodies that did not run."""
         if self.observer is None:
             return []
-        return [self.observer.empty(p.site) for body in bodies for p in body.all_sites()]
+        records = [self.observer.empty(p.site) for body in bodies for p in body.all_sites()]
+        return jax.tree.map(_compat.declared_different, records)
 
     def join(self, a: Tally, b: Tally) -> Tally:
         """The tally of two runs."""
@@ -138,8 +154,11 @@ class Walker:
             return []
         return [self.observer.join(x, y) for x, y in zip(a, b, strict=True)]
 
-    def site(self, eqn: Any, plan: Planned, operands: Values, feed: Feed) -> tuple[Values, Any]:
+    def site(
+        self, eqn: Any, plan: Planned, operands: Values, feed: Feed, spread: mesh.Spread
+    ) -> tuple[Values, Any]:
         """Emit one operation with its casts."""
+        everywhere = _axes(spread, eqn.invars)
         casts = {slot: feed.resolve(spec, plan.site) for slot, spec in plan.specs}
         seen: list[Seen] = []
         wide = _is_narrow(eqn)
@@ -149,13 +168,15 @@ class Walker:
             if position in casts:
                 operand = _typed(eqn.invars[position], operand)
                 after = apply_cast(casts[position], operand, target=self.target)
-                seen.append(Seen(position, casts[position], operand, after))
+                differs = _axes(spread, [eqn.invars[position]])
+                seen.append(Seen(position, casts[position], operand, after, differs))
                 given[position] = after
             if converts:
                 if "output" in casts:
                     before = _typed(eqn.invars[position], given[position])
                     given[position] = apply_cast(casts["output"], before, target=self.target)
-                    seen.append(Seen("output", casts["output"], before, given[position]))
+                    after = given[position]
+                    seen.append(Seen("output", casts["output"], before, after, everywhere))
             elif wide or position in casts:
                 given[position] = _carried(given[position], operand, wide)
         changed: dict[str, Any] = {}
@@ -182,13 +203,17 @@ class Walker:
                 continue
             if "output" in casts and not converts:
                 after = apply_cast(casts["output"], result, target=self.target)
-                seen.append(Seen("output", casts["output"], result, after))
+                seen.append(Seen("output", casts["output"], result, after, everywhere))
                 result = after
             if "grad" in casts:
                 result = cast_cotangent(casts["grad"], result, target=self.target)
             outs.append(_stored(result, dtype))
-        record = None if self.observer is None else self.observer.record(plan.site, seen)
-        return outs, record
+        return outs, self.record(plan.site, seen)
+
+
+def _axes(spread: mesh.Spread, atoms: Sequence[Any]) -> mesh.Axes:
+    """The mesh axes over which one of these values differs."""
+    return mesh.Axes().union(*(spread.get(a, ()) for a in atoms if not _compat.is_literal(a)))
 
 
 _HIGHEST = (lax.Precision.HIGHEST, lax.Precision.HIGHEST)

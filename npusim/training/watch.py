@@ -16,6 +16,7 @@ from npusim._errors import PolicyError
 from npusim.inject import OP_KINDS, CastSpec, Policy, Rule, Site, _compat, labels
 from npusim.inject.arguments import Call
 from npusim.inject.kinds import CUBE_KINDS
+from npusim.inject.mesh import Axes, Spread
 from npusim.inject.paths import Place
 from npusim.inject.plan import Body, Planned, Planner
 from npusim.inject.walker import Feed, Seen, Values, Walker
@@ -172,16 +173,18 @@ class _Recorder:
 class _Walker(Walker):
     """Records what each site puts out; a site without casts is bound unchanged."""
 
-    def site(self, eqn: Any, plan: Planned, operands: Values, feed: Feed) -> tuple[Values, Any]:
+    def site(
+        self, eqn: Any, plan: Planned, operands: Values, feed: Feed, spread: Spread
+    ) -> tuple[Values, Any]:
         if plan.site.casts:
-            outs, _ = super().site(eqn, plan, operands, feed)
+            outs, _ = super().site(eqn, plan, operands, feed, spread)
         else:
             outs = _compat.bind(eqn, operands)
         assert isinstance(self.observer, _Recorder)
         return outs, self.observer.results(plan.site, outs)
 
-    def cross(self, plan: Planned, value: Any, feed: Feed) -> tuple[Any, Any]:
-        out, _ = super().cross(plan, value, feed)
+    def cross(self, plan: Planned, value: Any, feed: Feed, differs: Axes) -> tuple[Any, Any]:
+        out, _ = super().cross(plan, value, feed, differs)
         assert isinstance(self.observer, _Recorder)
         return out, self.observer.results(plan.site, [out])
 

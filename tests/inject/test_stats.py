@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from npusim import _errors as errors
 from npusim.casting import FormatParams
 from npusim.inject import CastSpec, Policy, Rule, Stats, apply_cast, simulate
 from tests.helpers import same_arrays
@@ -141,7 +142,8 @@ def test_counts_beyond_32_bits_are_carried():
     from npusim.inject.statistics import COUNTS, Statistics, Tallied
 
     word = jnp.full((1, len(COUNTS)), 0x9000_0000, jnp.uint32)
-    one = Tallied(word, jnp.zeros_like(word), jnp.zeros(1, jnp.uint32), jnp.zeros(1, jnp.uint32))
+    ends = jnp.zeros(1, jnp.uint32)
+    one = Tallied(word, jnp.zeros_like(word), ends, ends, jnp.zeros((1, 0), jnp.uint32))
     join = Statistics().join
     three = join(join(one, one), one)
     assert (int(three.high[0, 0]) << 32) + int(three.low[0, 0]) == 3 * 0x9000_0000
@@ -152,3 +154,43 @@ def test_one_reduction_for_each_cast():
     text = str(jax.make_jaxpr(run)(X))
     assert text.count(" reduce[") == 1
     assert "reduce_" not in text
+
+
+def test_a_choice_of_statistics():
+    x = jnp.array([0.3, -2.5, 500.0, 1e-9, jnp.inf])
+    policy = Policy([Rule(ops="sin", input="e4m3")])
+
+    def run(chosen):
+        return jax.jit(simulate(jnp.sin, policy, params=(), stats=chosen))(x)[1]
+
+    (whole,) = run(True).table()
+    stats = run(("overflow", "flushed", "amax"))
+    (row,) = stats.table()
+    assert list(row)[5:] == ["elements", "saturated", "overflowed", "nan_made", "flushed", "amax"]
+    assert row == {key: whole[key] for key in row}
+    assert (row["elements"], row["flushed"], row["amax"]) == (5, 1, INF)
+    assert bool(stats.overflow)
+    assert run("amax").table()[0] == {key: whole[key] for key in [*list(row)[:6], "amax"]}
+    with pytest.raises(errors.InputError, match="Name overflow among stats"):
+        _ = run(("flushed", "amin")).overflow
+    # Only what was asked for is reduced, and all examples of a vmap count.
+    text = str(jax.make_jaxpr(simulate(jnp.sin, policy, params=(), stats=["amax", "flushed"]))(x))
+    (line,) = [line for line in text.splitlines() if " reduce[" in line]
+    assert line.split("=")[0].count(":u32[]") == 2
+    run = jax.vmap(simulate(jnp.sin, policy, params=(), stats="amin"))
+    assert run(jnp.stack([x, x]))[1].table()[0]["elements"] == 10
+
+
+@pytest.mark.parametrize(
+    ("chosen", "kind", "text"),
+    [
+        ("amux", errors.UnknownNameError, "Given: stats 'amux'. Allowed: overflow, saturated, "),
+        (["amax", "nan"], errors.UnknownNameError, "Given: stats 'nan'. "),
+        ((), errors.InputError, "Given: stats=(). Allowed: True, False, or names among overflow, "),
+        (None, errors.InputError, "Given: stats=None. "),
+    ],
+)
+def test_statistics_that_there_are_not(chosen, kind, text):
+    with pytest.raises(kind) as caught:
+        simulate(jnp.sin, POLICY, stats=chosen)
+    assert str(caught.value).startswith(text)
