@@ -30,6 +30,8 @@ class Site:
         einsum: einsum subscripts, if it came from one.
         method: Linen method of the module, if not ``__call__``.
         source: the user's line that made it.
+        formats: the formats it takes and leaves: ``fp16``, ``fp8_e4m3, fp8_e5m2 -> bf16``.
+        why: the rule's reason and what it went by, empty where the rule has none.
     """
 
     path: str
@@ -46,6 +48,8 @@ class Site:
     einsum: str | None
     method: str | None
     source: str
+    formats: str = ""
+    why: str = ""
 
     def __str__(self) -> str:
         casts = ", ".join(f"{where}: {what}" for where, what in self.casts)

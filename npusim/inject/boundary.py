@@ -16,8 +16,8 @@ from npusim.inject.policy import Policy
 from npusim.inject.rules import Rule
 from npusim.inject.spec import CastSpec
 
-Scope = tuple[int, str]
-"""Number of the rule and the path down to the module that it names."""
+Scope = tuple[int, str, int]
+"""Number of the rule, the path down to what it names, and the number of a function's call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +58,21 @@ class Crossing:
             yield "grad", rule.grad
 
 
+def place_of(policy: Policy, outer: Place, eqn: Any) -> Place:
+    """Return where an equation stands, given the place of the equation that has its jaxpr."""
+    asked = any(rule.function is not None for rule in policy.rules)
+    functions = _compat.functions_of(eqn) if asked else ()
+    return outer.enter(_compat.stack_elements(eqn), _compat.source_line(eqn), functions)
+
+
 def scope_of(policy: Policy, place: Place) -> Scope | None:
     """Return the scope that a place lies in: that of the first boundary rule that names it."""
     for number, rule in enumerate(policy.rules):
         if rule.boundary:
-            path = rule.scope(place.path)
+            path = rule.scope(place.path, place.functions)
             if path is not None:
-                return number, path
+                call = None if rule.function is None else rule.called(place.functions)
+                return number, path, 0 if call is None else call.site
     return None
 
 
@@ -89,7 +97,7 @@ def stays(policy: Policy, scope: Scope, eqn: Any, position: int, place: Place) -
     ]:
         return False
     for reader in inner.eqns:
-        here = place.enter(_compat.stack_elements(reader))
+        here = place_of(policy, place, reader)
         for number, var in enumerate(reader.invars):
             if _compat.is_literal(var) or var is not inner.invars[position]:
                 continue

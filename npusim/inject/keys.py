@@ -6,8 +6,9 @@ from typing import Any
 
 from npusim._errors import NpusimError, PolicyError, message
 from npusim.dtypes import dtype as dtype_of
+from npusim.inject.paths import Call
 
-KEYS = ("source", "dtypes", "result_dtypes")
+KEYS = ("source", "dtypes", "result_dtypes", "function")
 """What a rule may ask of an operation besides path, ops and direction."""
 
 
@@ -22,6 +23,7 @@ class Operation:
         source: the user's line that made it, ``file:line:column (function)``.
         dtypes: JAX's names of the operands' dtypes.
         result_dtypes: those of the results.
+        functions: the functions whose calls made it, outermost first.
     """
 
     path: str
@@ -30,6 +32,7 @@ class Operation:
     source: str = ""
     dtypes: frozenset[str] = frozenset()
     result_dtypes: frozenset[str] = frozenset()
+    functions: tuple[Call, ...] = ()
 
 
 def check_pattern(key: str, given: Any, searched: str) -> None:

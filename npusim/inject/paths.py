@@ -9,13 +9,20 @@ become fields of their own and the path keeps the module names alone: ``Net/bloc
 import dataclasses
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Direction = Literal["forward", "backward"]
 
 _REMATTED = "rematted_computation"
 _SUBSCRIPTS = re.compile(r"[A-Za-z.,\s]*->[A-Za-z.\s]*|[A-Za-z.\s]*(,[A-Za-z.\s]*)+")
 _METHOD = re.compile(r"(?P<name>[^.]+)\.(?P<method>[A-Za-z_]\w*|<lambda>)")
+
+
+class Call(NamedTuple):
+    """A function that was called, and a number by which two calls in one jaxpr are told apart."""
+
+    name: str
+    site: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +37,7 @@ class Place:
         method: Linen's method, where a module was entered by another one than ``__call__``.
         source: the user's line. What JAX's own jitted functions (``jnp.where``) consist of has none
             and stands at the line of the call.
+        functions: the functions whose calls made it, outermost first, where a rule asks.
     """
 
     names: tuple[str, ...] = ()
@@ -38,13 +46,19 @@ class Place:
     einsum: str | None = None
     method: str | None = None
     source: str = ""
+    functions: tuple[Call, ...] = ()
 
     @property
     def path(self) -> str:
         """The path a rule's regular expression is searched in."""
         return "/".join(self.names)
 
-    def enter(self, elements: Iterable[tuple[str, bool]], source: str = "") -> "Place":
+    def enter(
+        self,
+        elements: Iterable[tuple[str, bool]],
+        source: str = "",
+        functions: Iterable[tuple[str, int]] = (),
+    ) -> "Place":
         """Return the place of an equation whose own name stack has these elements.
 
         The stack of an equation inside a scan, cond or jit starts anew, so it is read relative to
@@ -53,12 +67,13 @@ class Place:
         Args:
             elements: pairs of a name and whether it is a transform (jvp, transpose, vmap).
             source: the equation's own line, empty where it has none.
+            functions: the functions that were called for it in this jaxpr, with their numbers.
 
         Example:
             >>> stack = [("transpose", True), ("jvp", True), ("Net", False), ("up.attend", False)]
             >>> Place().enter(stack, "net.py:7:4 (step)")
             Place(names=('Net', 'up'), direction='backward', recomputed=False, einsum=None,
-                method='attend', source='net.py:7:4 (step)')
+                method='attend', source='net.py:7:4 (step)', functions=())
         """
         direction, recomputed = self.direction, self.recomputed
         einsum = method = None
@@ -89,6 +104,7 @@ class Place:
             einsum=einsum,
             method=method,
             source=source or self.source,
+            functions=self.functions + tuple(Call(*call) for call in functions),
         )
 
 

@@ -23,6 +23,9 @@ from npusim.inject.body import Planned as Planned
 from npusim.inject.body import Site as Site
 from npusim.inject.body import Slot as Slot
 from npusim.inject.boundary import Scope
+from npusim.inject.calls import CALLS
+from npusim.inject.explain import formats_of, maker_of, named, output_of, why
+from npusim.inject.held import COMPUTES, NOTHING, Formats, Held, followed
 from npusim.inject.keys import Operation
 from npusim.inject.kinds import BOUNDARY, CUBE_KINDS, kind_of
 from npusim.inject.labels import Label
@@ -67,6 +70,9 @@ class Planner:
     saved: dict[int, frozenset[int]] = dataclasses.field(default_factory=dict)
     inherited: dict[Any, Scope] = dataclasses.field(default_factory=dict)
 
+    def __post_init__(self):
+        self.formats = Formats(any(rule.follow is not None for rule in self.policy.rules))
+
     def body(
         self,
         jaxpr: Any,
@@ -81,30 +87,38 @@ class Planner:
         inner = _compat.opened(jaxpr)
         known: dict[Any, Label | None] = dict.fromkeys(inner.constvars, labels.INPUT)
         known |= dict(zip(inner.invars, given, strict=True))
+        formats = self.formats
+        formats.start(inner.invars, given)
+        formats.constants(inner.constvars)
 
         def read(atom: Any) -> Label | None:
             return None if _compat.is_literal(atom) else known[atom]
 
-        places = [
-            place.enter(_compat.stack_elements(eqn), _compat.source_line(eqn)) for eqn in inner.eqns
-        ]
+        places = [boundary.place_of(self.policy, place, eqn) for eqn in inner.eqns]
         scopes = boundary.scopes(self.policy, places, place)
+        chosen: dict[tuple[Scope, str], Held] = {}  # what the boundary rules that follow go by
         saved = self.saved.get(id(inner), frozenset())
         for position, eqn in enumerate(inner.eqns):
-            here = places[position]
+            here, scope = places[position], scopes.get(position)
             operands = [read(atom) for atom in eqn.invars]
-            handler = _CALLS.get(_compat.name_of(eqn))
+            self._choose(chosen, eqn, operands, scope, here)
+            handler = CALLS.get(_compat.name_of(eqn))
             if handler is not None and eqn.params.get("name") not in GENERATORS:
+                formats.call(eqn, scope)
                 with self._around(inner, position, places, scopes, saved):
                     bodies, results = handler(self, eqn, operands, here, trips, record)
                 if any(body.active for body in bodies):
                     plan.calls[position] = bodies
             else:
                 results = labels.results(eqn, operands, here.direction)
+                planned = None
                 if handler is None:
-                    planned = self.site(eqn, operands, here, trips, record)
+                    planned = self.site(eqn, operands, here, trips, record, scope)
                     if planned is not None and planned.active:
                         plan.sites[position] = planned
+                formats.made(eqn, scope, output_of(planned), maker_of(eqn, here))
+            if scope is not None and formats.on:
+                formats.left(eqn.outvars, scope, *self._leaves(chosen, scope, here))
             known |= dict(zip(eqn.outvars, results, strict=True))
         plan.results = [read(atom) for atom in inner.outvars]
         if scopes:
@@ -112,8 +126,45 @@ class Planner:
             for crossing in boundary.crossings(
                 self.policy, inner, scopes, places, read, saved, self.inherited
             ):
-                self._cross(plan, crossing, trips, record)
+                self._cross(plan, crossing, trips, record, chosen)
         return plan
+
+    def _held(self, eqn: Any, operands: list[Label | None], scope: Scope | None) -> list[Held]:
+        """How the operands are held; gradients first, as the NPU's gradient operators take them."""
+        order = sorted(range(len(operands)), key=lambda i: operands[i] != labels.GRAD)
+        return [self.formats.read(eqn.invars[i], scope) for i in order]
+
+    def _choose(
+        self,
+        chosen: dict[tuple[Scope, str], Held],
+        eqn: Any,
+        operands: list[Label | None],
+        scope: Scope | None,
+        place: Place,
+    ) -> None:
+        """Note what a boundary rule that follows goes by: what is read first and computed with."""
+        if scope is None or (scope, place.direction) in chosen:
+            return
+        if _compat.name_of(eqn) not in COMPUTES and not _compat.bodies(eqn):
+            return
+        follow = self.policy.rules[scope[0]].follow
+        if follow is None:
+            return
+        held = self._held(eqn, operands, scope)
+        found = followed(follow, held)
+        if found.format is not None and not all(operand.fixed for operand in held):
+            chosen[scope, place.direction] = found
+
+    def _leaves(
+        self, chosen: dict[tuple[Scope, str], Held], scope: Scope, place: Place
+    ) -> tuple[str | None, str]:
+        """The format that the results of a scope are cast to, if they are, and by whom."""
+        rule = self.policy.rules[scope[0]]
+        spec = rule.grad if place.direction == "backward" else rule.output
+        casts = spec is not None and place.direction in rule.directions
+        if rule.follow is not None:
+            casts &= chosen.get((scope, place.direction), NOTHING).narrow
+        return (named(spec) if casts else None), scope[1]
 
     @contextlib.contextmanager
     def _around(
@@ -139,14 +190,25 @@ class Planner:
         self.saved, self.inherited = before
 
     def _cross(
-        self, plan: Body, crossing: boundary.Crossing, trips: int | None, record: bool
+        self,
+        plan: Body,
+        crossing: boundary.Crossing,
+        trips: int | None,
+        record: bool,
+        chosen: dict[tuple[Scope, str], Held],
     ) -> None:
         """Plan the casts of one value that enters or leaves a scope."""
-        number, path = crossing.scope
+        number, path, _ = crossing.scope
         aval, place = crossing.var.aval, crossing.place
+        rule = self.policy.rules[number]
+        by = chosen.get((crossing.scope, place.direction), NOTHING)
+        if rule.follow is not None and not by.narrow:
+            if record:
+                self.hit.add(number)
+            return
         specs = tuple(
             (slot, spec)
-            for slot, spec in crossing.casts(self.policy.rules[number])
+            for slot, spec in crossing.casts(rule)
             if self._applies(spec, aval, rule=number, role=crossing.role)
         )
         if not specs:
@@ -168,6 +230,8 @@ class Planner:
             einsum=None,
             method=None,
             source=place.source,
+            formats=", ".join(dict.fromkeys(named(spec) for slot, spec in specs if slot != "grad")),
+            why=why(rule, place, by),
         )
         crossed = Crossed(site, specs, position=crossing.position)
         if crossing.leaves:
@@ -179,7 +243,13 @@ class Planner:
             self.hit.add(number)
 
     def site(
-        self, eqn: Any, operands: list[Label | None], place: Place, trips: int | None, record: bool
+        self,
+        eqn: Any,
+        operands: list[Label | None],
+        place: Place,
+        trips: int | None,
+        record: bool,
+        scope: Scope | None = None,
     ) -> Planned | None:
         """Return the site that an equation is, None where no rule or kind speaks of it."""
         name = _compat.name_of(eqn)
@@ -199,8 +269,12 @@ class Planner:
             return None
         avals = [atom.aval for atom in (*eqn.invars, *eqn.outvars)]
         roles = labels.roles(operands, place.direction)
-        inside = number is not None and self.policy.rules[number].boundary
-        specs = () if inside else self._specs(eqn, number, back, roles)
+        rule = None if number is None else self.policy.rules[number]
+        by = NOTHING
+        if rule is not None and rule.follow is not None and not rule.boundary:
+            by = followed(rule.follow, self._held(eqn, operands, scope))
+        stays = rule is not None and (rule.boundary or (rule.follow is not None and not by.narrow))
+        specs = () if stays else self._specs(eqn, number, back, roles)
         casts = tuple((s if isinstance(s, str) else f"{roles[s]} {s}", str(c)) for s, c in specs)
         accumulate = self._accumulate(eqn, number)
         if accumulate is not None:
@@ -221,6 +295,8 @@ class Planner:
             einsum=place.einsum,
             method=place.method,
             source=place.source,
+            formats=formats_of(eqn, dict(specs)),
+            why="" if rule is None else why(rule, place, by),
         )
         if record:
             self.sites.append(site)
@@ -297,7 +373,9 @@ def _operation(eqn: Any, name: str, place: Place) -> Operation:
         frozenset(str(getattr(atom.aval, "dtype", "")) for atom in atoms)
         for atoms in (eqn.invars, eqn.outvars)
     )
-    return Operation(place.path, name, place.direction, place.source, operands, results)
+    return Operation(
+        place.path, name, place.direction, place.source, operands, results, place.functions
+    )
 
 
 def _computes_floats(eqn: Any, kind: str) -> bool:
@@ -316,68 +394,3 @@ def _kernel_name(eqn: Any, name: str) -> str:
         if isinstance(given, str) and given and given != name:
             return f"{name} {given!r}"
     return name
-
-
-def _plain(planner: Planner, eqn: Any, operands: Any, place: Place, trips: Any, record: bool):
-    """Bodies that run once, with the equation's operands: jit, remat, custom rules, calls."""
-    body = planner.body(_compat.bodies(eqn)[0], operands, place, trips, record=record)
-    body.again = lambda jaxpr: planner.body(jaxpr, operands, place, trips, record=False)
-    return [body], body.results
-
-
-def _scan(planner: Planner, eqn: Any, operands: Any, place: Place, trips: Any, record: bool):
-    consts, carry = _compat.scan_layout(eqn)
-    jaxpr = _compat.bodies(eqn)[0]
-
-    def step(carries: list[Label | None]) -> list[Label | None]:
-        given = [*operands[:consts], *carries, *operands[consts + carry :]]
-        return planner.body(jaxpr, given, place, trips, record=False).results[:carry]
-
-    carries = labels.fixpoint(step, operands[consts : consts + carry])
-    given = [*operands[:consts], *carries, *operands[consts + carry :]]
-    inside = None if trips is None else trips * eqn.params["length"]
-    body = planner.body(jaxpr, given, place, inside, record=record)
-    return [body], [*carries, *body.results[carry:]]
-
-
-def _while(planner: Planner, eqn: Any, operands: Any, place: Place, trips: Any, record: bool):
-    of_cond, of_body = _compat.while_layout(eqn)
-    cond, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
-    fixed = operands[of_cond : of_cond + of_body]
-
-    def step(carries: list[Label | None]) -> list[Label | None]:
-        return planner.body(body, [*fixed, *carries], place, None, record=False).results
-
-    carries = labels.fixpoint(step, operands[of_cond + of_body :])
-    tested = planner.body(cond, [*operands[:of_cond], *carries], place, None, record=record)
-    repeated = planner.body(body, [*fixed, *carries], place, None, record=record)
-    return [tested, repeated], carries
-
-
-def _cond(planner: Planner, eqn: Any, operands: Any, place: Place, trips: Any, record: bool):
-    bodies = [
-        planner.body(branch, operands[1:], place, None, record=record)
-        for branch in eqn.params["branches"]
-    ]
-    results = bodies[0].results
-    for body in bodies[1:]:
-        results = [labels.join(a, b) for a, b in zip(results, body.results, strict=True)]
-    return bodies, results
-
-
-_CALLS: dict[str, Any] = {
-    _compat.SCAN: _scan,
-    _compat.WHILE: _while,
-    _compat.COND: _cond,
-    **dict.fromkeys(
-        (
-            _compat.JIT,
-            _compat.REMAT,
-            _compat.CUSTOM_JVP,
-            _compat.CUSTOM_VJP,
-            *_compat.INLINED,
-        ),
-        _plain,
-    ),
-}
-"""Equations whose bodies are walked. Another one with a body is opaque."""

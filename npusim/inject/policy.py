@@ -177,15 +177,17 @@ def _check_order(rules: tuple[Rule, ...]) -> None:
 
 def _keys(rule: Rule) -> tuple[Any, ...]:
     """What the rule asks of an operation besides its primitive and direction."""
-    return rule.path, rule.source, *rule.types
+    return rule.path, rule.source, rule.function, *rule.types
 
 
 def _covers(other: Rule, rule: Rule) -> bool:
     """Whether ``other`` speaks of all that ``rule`` does, as far as their texts tell."""
-    (path, source, *types), (own_path, own_source, *own_types) = _keys(other), _keys(rule)
+    path, source, function, *types = _keys(other)
+    own_path, own_source, own_function, *own_types = _keys(rule)
     return (
         (path == own_path or path in _CATCH_ALL)
         and source in (None, own_source)
+        and function in (None, own_function)
         and all(
             wide is None or (narrow is not None and narrow <= wide)
             for wide, narrow in zip(types, own_types, strict=True)
@@ -200,7 +202,7 @@ def _shown(rule: Rule) -> str:
 
 
 def _same(a: Rule, b: Rule) -> bool:
-    if a.accumulate != b.accumulate:
+    if a.accumulate != b.accumulate or a.follow != b.follow:
         return False
     one, two = dict(a.casts()), dict(b.casts())
     if any(spec.traced for spec in (*one.values(), *two.values())):

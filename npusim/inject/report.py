@@ -26,11 +26,14 @@ COLUMNS: tuple[str, ...] = (
     "operands",
     "results",
     "computes",
+    "formats",
+    "why",
     "trips",
     "recomputed",
     "source",
 )
 _SHOWN = ("path", "op", "direction", "rule", "casts", "operands", "results")
+_WITH_REASONS = ("path", "op", "direction", "rule", "formats", "why")
 
 
 def report(
@@ -72,7 +75,7 @@ def report(
     unused = tuple(
         (number + 1, repr(rule))
         for number, rule in enumerate(policy.rules)
-        if number not in planner.hit
+        if number not in planner.hit and not rule.optional
     )
     others = collections.Counter(planner.others)
     return Report(
@@ -148,8 +151,9 @@ class Report:
         rows = [
             _row(site) for site in self.sites if site.rule is not None or site.kind in CUBE_KINDS
         ]
-        lines = [list(_SHOWN), *([str(row[name]) for name in _SHOWN] for row in rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(_SHOWN))]
+        shown = _WITH_REASONS if any(row["why"] for row in rows) else _SHOWN
+        lines = [list(shown), *([str(row[name]) for name in shown] for row in rows)]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(shown))]
         table = [
             "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
             for line in lines
@@ -175,6 +179,8 @@ def _row(site: Site) -> dict[str, Any]:
         ),
         "results": ", ".join(types[first:]),
         "computes": _computes(site),
+        "formats": site.formats,
+        "why": site.why,
         "trips": "?" if site.trips is None else site.trips,
         "recomputed": "yes" if site.recomputed else "",
         "source": site.source,

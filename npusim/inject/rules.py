@@ -12,11 +12,13 @@ from npusim.inject.keys import KEYS, Operation, check_pattern, jax_names, named_
 from npusim.inject.kinds import BOUNDARY, known_primitives
 from npusim.inject.kinds import OP_KINDS as OP_KINDS
 from npusim.inject.kinds import kind_of as kind_of
+from npusim.inject.paths import Call
 from npusim.inject.spec import CastSpec, as_spec
 from npusim.ops.accumulate import check_accumulate
 
 RuleDirection = Literal["both", "forward", "backward"]
 DIRECTIONS: tuple[str, ...] = get_args(RuleDirection)
+FOLLOWS = ("previous", "widest")
 ROLES = ("input", "weight", "output", "grad")
 
 
@@ -33,7 +35,7 @@ class Rule:
             ``boundary``: the modules that ``path`` names as operators of their own, as the NPU runs
             a norm or a softmax: what enters is cast by ``input`` or ``weight``, what leaves by
             ``output``, gradients both ways by ``grad``, and the inside is left alone, but for the
-            operations that an earlier rule names.
+            operations that an earlier rule names. With ``function``, the calls of that function.
         input: cast of the operands that are neither parameters nor gradients.
         weight: cast of the operands that descend from the parameters.
         output: cast of the result. At a ``convert`` (the user's own ``astype``) it is made of the
@@ -51,7 +53,19 @@ class Rule:
         dtypes: operand dtypes, a name or several: the rule speaks of operations with an operand of
             one of them.
         result_dtypes: the same of the results, so that at a ``convert`` a cast to bf16 is told from
-            one to fp16. Under ``grad(simulate(f))`` all three keys are the forward operation's.
+            one to fp16. Under ``grad(simulate(f))`` all these keys are the forward operation's.
+        function: regular expression for the whole name of a function whose call made the operation,
+            JAX's own and a user's alike: ``softmax``, or ``LayerNorm`` for that class's
+            ``__call__``. A boundary of a function that calls modules is cut at their borders.
+        follow: makes the casts depend on what the operation reads; else it stays as it is.
+            ``previous``: they are made where the operation before it left its result in a format
+            narrower than float32, which is that of the first operand that is neither constant nor
+            parameter (of a boundary: of the first operation in it that computes). ``widest``: where
+            all operands are held in one such format; scalars do not count beside arrays. What a
+            loop carries counts as float32 unless it is narrow from the start; so does what only
+            some branches narrow.
+        optional: whether it may match nothing without a warning.
+        reason: a word for the report: why these operations get these casts.
 
     A rule without casts is one that protects: what it matches stays as it is.
 
@@ -67,6 +81,8 @@ class Rule:
         Rule(ops='convert', output=CastSpec(fp16 FLOOR), result_dtypes='fp16')
         >>> Rule(source="model.py:.*attend", dtypes=["bf16", "fp16"])
         Rule(ops='matmul', source='model.py:.*attend', dtypes=('bf16', 'fp16'))
+        >>> Rule(".*", "boundary", function="softmax|gelu", output="fp16", follow="previous")
+        Rule(ops='boundary', output=CastSpec(fp16), function='softmax|gelu', follow='previous')
     """
 
     path: str = ".*"
@@ -80,11 +96,25 @@ class Rule:
     source: str | None = None
     dtypes: Any = None
     result_dtypes: Any = None
+    function: str | None = None
+    follow: str | None = None
+    optional: bool = False
+    reason: str = ""
 
     def __post_init__(self):
         check_pattern("path", self.path, "the module path")
         if self.source is not None:
             check_pattern("source", self.source, "file:line:column (function)")
+        if self.function is not None:
+            check_pattern("function", self.function, "the names of the functions that were called")
+        if self.follow is not None and self.follow not in FOLLOWS:
+            raise PolicyError(
+                message(
+                    f"follow {self.follow!r}",
+                    f"{', '.join(FOLLOWS)}, or None",
+                    f"{nearest(str(self.follow), FOLLOWS)}Pass one of these names.",
+                )
+            )
         for key in ("dtypes", "result_dtypes"):
             object.__setattr__(self, key, named_dtypes(key, getattr(self, key)))
         object.__setattr__(self, "ops", _ops(self.ops))
@@ -106,20 +136,21 @@ class Rule:
                         "Remove accumulate, or name matmul.",
                     )
                 )
-        if self.boundary and re.search(self.path, "") is not None:
+        whole = self.boundary and self.function is None
+        if whole and re.search(self.path, "") is not None:
             raise PolicyError(
                 message(
                     f"ops 'boundary' with path {self.path!r}, which matches everything",
-                    "a path that names modules, such as 'norm'",
-                    "Narrow the path.",
+                    "a path that names modules, such as 'norm', or a function",
+                    "Narrow the path, or name the function.",
                 )
             )
-        asked = [key for key in KEYS if getattr(self, key) is not None]
+        asked = [key for key in KEYS if key != "function" and getattr(self, key) is not None]
         if self.boundary and asked:
             raise PolicyError(
                 message(
                     f"ops 'boundary' with {asked[0]}={getattr(self, asked[0])!r}",
-                    "a path alone: a scope is a module, not a line and not a dtype",
+                    "path and function: a scope is a module or a call, not a line and not a dtype",
                     f"Remove {asked[0]}, or speak of the operations.",
                 )
             )
@@ -145,18 +176,35 @@ class Rule:
         """Whether it speaks of whole scopes."""
         return self.ops == BOUNDARY
 
-    def scope(self, path: str) -> str | None:
+    def scope(self, path: str, functions: tuple[Call, ...] = ()) -> str | None:
         """Return the shortest part of ``path``, from the top, that the rule's path is found in.
+
+        Of a rule with ``function``: the path and the name of the outermost function that it means.
 
         Example:
             >>> Rule("norm", "boundary").scope("Net/norm_1/scale"), Rule("norm").scope("Net/head")
             ('Net/norm_1', None)
+            >>> Rule("Net", "boundary", function="gelu|tanh").scope("Net/up", (Call("gelu"),))
+            'Net/up/gelu'
         """
         if re.search(self.path, path) is None and "$" not in self.path:
             return None
+        if self.function is not None:
+            call = self.called(functions)
+            if call is None or re.search(self.path, path) is None:
+                return None
+            name = call.name
+            last = path.rpartition("/")[2]
+            named = re.fullmatch(rf"{re.escape(name)}(_\d+)?", last) is not None
+            return path if named else f"{path}/{name}".removeprefix("/")
         names = path.split("/")
         parts = ("/".join(names[: i + 1]) for i in range(len(names)))
         return next((part for part in parts if re.search(self.path, part)), None)
+
+    def called(self, functions: tuple[Call, ...]) -> Call | None:
+        """Return the outermost of the calls that the rule's ``function`` means."""
+        pattern = self.function or ""
+        return next((call for call in functions if re.fullmatch(pattern, call.name)), None)
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -179,7 +227,7 @@ class Rule:
         if operation.direction not in self.directions:
             return False
         if self.boundary:
-            return self.scope(operation.path) is not None
+            return self.scope(operation.path, operation.functions) is not None
         of_operands, of_results = self.types
         return (
             operation.primitive in self.primitives
@@ -187,6 +235,7 @@ class Rule:
             and (self.source is None or re.search(self.source, operation.source) is not None)
             and (of_operands is None or not of_operands.isdisjoint(operation.dtypes))
             and (of_results is None or not of_results.isdisjoint(operation.result_dtypes))
+            and (self.function is None or self.called(operation.functions) is not None)
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -209,7 +258,9 @@ class Rule:
             given = getattr(self, key)
             if given is not None:
                 plain[key] = given if isinstance(given, str) else list(given)
-        return plain
+        plain |= {} if self.follow is None else {"follow": self.follow}
+        plain |= {"optional": True} if self.optional else {}
+        return plain | {"reason": self.reason} if self.reason else plain
 
     def __repr__(self) -> str:
         shown = [f"path={self.path!r}"] if self.path != ".*" else []
@@ -218,6 +269,8 @@ class Rule:
         shown += [f"accumulate={self.accumulate!r}"] if self.accumulate is not None else []
         shown += [f"direction={self.direction!r}"] if self.direction != "both" else []
         shown += [f"{k}={getattr(self, k)!r}" for k in KEYS if getattr(self, k) is not None]
+        for key in ("follow", "optional", "reason"):
+            shown += [f"{key}={getattr(self, key)!r}"] if getattr(self, key) else []
         return f"Rule({', '.join(shown)})"
 
 

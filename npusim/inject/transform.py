@@ -243,7 +243,7 @@ class Prepared:
         if any(rule.accumulate or any(True for _ in rule.casts()) for rule in rules):
             self.planner.warn()
         for number, rule in enumerate(rules):
-            if number not in self.planner.hit:
+            if number not in self.planner.hit and not rule.optional:
                 warnings.warn(
                     f"rule {number + 1}, {rule!r}, matched no operation. npusim.report lists the "
                     "operations there are, with path, dtypes and source line.",

@@ -211,8 +211,9 @@ def test_rules_that_are_left_something(rules):
             {"path": "norm", "ops": "boundary", "source": "f"},
             errors.PolicyError,
             (
-                "Given: ops 'boundary' with source='f'. Allowed: a path alone: a scope is a "
-                "module, not a line and not a dtype. Remove source, or speak of the operations."
+                "Given: ops 'boundary' with source='f'. Allowed: path and function: a scope is a "
+                "module or a call, not a line and not a dtype. Remove source, or speak of the "
+                "operations."
             ),
         ),
     ],

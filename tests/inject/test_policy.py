@@ -84,7 +84,8 @@ MISTAKES = [
         errors.ConfigError,
         (
             "Given: FILE, key 'rules[0].pth': an unknown key. Allowed: path, ops, input, "
-            "weight, output, grad, accumulate, direction, source, dtypes, result_dtypes. Did you "
+            "weight, output, grad, accumulate, direction, source, dtypes, result_dtypes, function, "
+            "follow, optional, reason. Did you "
             "mean 'path'? Correct or remove it."
         ),
     ),
@@ -137,7 +138,8 @@ MISTAKES = [
         errors.PolicyError,
         (
             "Given: FILE, key 'rules[0]': ops 'boundary' with path '.*', which matches everything. "
-            "Allowed: a path that names modules, such as 'norm'. Narrow the path."
+            "Allowed: a path that names modules, such as 'norm', or a function. Narrow the path, "
+            "or name the function."
         ),
     ),
     (
@@ -182,7 +184,8 @@ MISTAKES = [
         errors.ConfigError,
         (
             "Given: FILE, key 'rules[0]': 'head'. Allowed: a mapping with path, ops, input, "
-            "weight, output, grad, accumulate, direction, source, dtypes, result_dtypes. Correct "
+            "weight, output, grad, accumulate, direction, source, dtypes, result_dtypes, function, "
+            "follow, optional, reason. Correct "
             "it."
         ),
     ),
