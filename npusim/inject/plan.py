@@ -379,13 +379,16 @@ def _operation(eqn: Any, name: str, place: Place) -> Operation:
 
 
 def _computes_floats(eqn: Any, kind: str) -> bool:
-    """Whether real floats go in or come out; a conversion counts where both are, and differ."""
+    """Whether floats go in or come out, complex ones included: those are listed and never cast.
+
+    A conversion counts where real floats do both and differ.
+    """
     atoms = (*eqn.invars, *eqn.outvars)
     dtypes = [atom.aval.dtype for atom in atoms if hasattr(atom.aval, "dtype")]
-    floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
     if kind == "convert":
+        floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
         return len(floats) == 2 and floats[0] != floats[1]
-    return bool(floats)
+    return any(jnp.issubdtype(dtype, jnp.inexact) for dtype in dtypes)
 
 
 def _kernel_name(eqn: Any, name: str) -> str:

@@ -104,6 +104,15 @@ class Report:
         """The sites that no rule matches."""
         return tuple(site for site in self.sites if site.rule is None)
 
+    @property
+    def complex(self) -> tuple[Site, ...]:
+        """The sites that compute with complex numbers: no rule casts those."""
+        return tuple(
+            site
+            for site in self.sites
+            if not site.casts and any(dtype.startswith("complex") for dtype in site.dtypes)
+        )
+
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each site, with the keys `COLUMNS`; rules are numbered from 1."""
         return [_row(site) for site in self.sites]
@@ -142,6 +151,9 @@ class Report:
         others = [f"{count} {op}" for op, count in self.others]
         notes = [f"no rule: {', '.join(left)}"] if left else []
         notes += [f"of no op kind: {', '.join(others)}"] if others else []
+        whole = collections.Counter(site.op for site in self.complex)
+        made = [f"{count} {op}" for op, count in sorted(whole.items())]
+        notes += [f"complex, never cast: {', '.join(made)}"] if made else []
         notes += [f"unused: rule {number}, {rule}" for number, rule in self.unused]
         notes += [f"opaque: {name} at {path or 'the top level'}" for name, path in self.opaque]
         return notes

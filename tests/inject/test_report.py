@@ -107,3 +107,21 @@ def test_csv_and_html(found):
 def test_refusals_are_those_of_simulate():
     with pytest.raises(errors.PolicyError, match="Pass the function, not its result"):
         report(3, POLICY)
+
+
+def test_complex_numbers_are_listed_and_not_cast():
+    def f(w, x):
+        z = jnp.fft.fft(x) @ (w + 1j * w)
+        return jnp.sum(jnp.abs(z * jnp.exp(z)))
+
+    shape = jax.ShapeDtypeStruct((4, 4), jnp.float32)
+    every = CastSpec("bf16")
+    policy = Policy([Rule(ops="all", input=every, weight=every, output=every)])
+    found = report(f, policy, shape, shape)
+    ops = [(site.op, len(site.casts)) for site in found.sites if "complex" in site.dtypes[0]]
+    # The magnitude is real: its result is cast.
+    want = [("mul", 0), ("add", 0), ("dot_general", 0), ("exp", 0), ("mul", 0), ("abs", 1)]
+    assert sorted(ops) == sorted(want)
+    assert sorted(s.op for s in found.complex) == sorted(op for op, casts in want if not casts)
+    assert "complex, never cast: 1 add, 1 dot_general, 1 exp, 2 mul" in str(found).splitlines()
+    assert found.unmatched == ()
