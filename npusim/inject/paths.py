@@ -98,7 +98,7 @@ class Place:
                 segment.append(part)
         own = _joined(own, segment)
         return Place(
-            names=self.names + _modules(own),
+            names=_modules(self.names, own),
             direction=direction,
             recomputed=recomputed,
             einsum=einsum,
@@ -117,13 +117,14 @@ def _joined(before: list[str], segment: list[str]) -> list[str]:
     return segment if before and segment[: len(before)] == before else before + segment
 
 
-def _modules(parts: list[str]) -> tuple[str, ...]:
-    """Drop method suffixes.
+def _modules(outer: tuple[str, ...], parts: list[str]) -> tuple[str, ...]:
+    """Return the path of ``parts`` below ``outer``, without method suffixes.
 
     A module that enters itself by another method, or through a lifted transform, stands twice in
-    the stack (``net/net.encode``, ``layers.<lambda>/layers``) and is one module.
+    the stack (``net/net.encode``, ``layers.<lambda>/layers``) and is one module; so it does where
+    the transform is a loop, whose body has a stack of its own (``net`` and in it ``net.body``).
     """
-    names: list[str] = []
+    names = list(outer)
     suffixed = False
     for part in parts:
         found = _METHOD.fullmatch(part)

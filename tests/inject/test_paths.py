@@ -50,3 +50,10 @@ def test_a_body_is_read_relative_to_its_equation():
     again = outer.enter(stack("rematted_computation layers"))
     assert (again.path, again.direction, again.recomputed) == ("Net/layers", "forward", True)
     assert again.enter(stack("up")).recomputed
+
+
+def test_a_module_whose_method_is_a_loop_body_is_one_module():
+    outer = Place().enter(stack("Net block"))
+    assert outer.enter(stack("block.body layer")).path == "Net/block/layer"
+    assert outer.enter(stack("block.<lambda> block layer")).path == "Net/block/layer"
+    assert outer.enter(stack("block layer")).path == "Net/block/block/layer"
