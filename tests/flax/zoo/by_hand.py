@@ -137,3 +137,23 @@ def moe(params, x):
     each = product(experts)(nn.gelu(product(experts)(each, p["up"])), p["down"])
     own = jnp.einsum("erd,re->rd", each, chosen, precision=HIGHEST)
     return dense(params["head"], x + own * jnp.max(scores, axis=-1, keepdims=True))
+
+
+def lru(params, x):
+    """`more_models.Lru` with its recurrence as a scan; complex arithmetic is not rounded."""
+    x = dense(params["embed"], x)
+    for i in range(2):
+        p = params[f"ssm_{i}"]
+        u = norm(params[f"norm_{i}"], x)
+        turn = jnp.exp(-jnp.exp(p["decay"]) + 1j * p["angle"])
+        driven = u.astype(jnp.complex64) @ (p["b_re"] + 1j * p["b_im"])
+
+        def step(state, drive, turn=turn):
+            state = turn * state + drive
+            return state, state
+
+        start = jnp.zeros_like(driven[:, 0])
+        states = jnp.moveaxis(lax.scan(step, start, jnp.moveaxis(driven, 1, 0))[1], 0, 1)
+        h = (states @ (p["c_re"] + 1j * p["c_im"])).real + p["skip"] * u
+        x = x + dense(params[f"mix_{i}"], nn.gelu(h))
+    return dense(params["head"], x.mean(1))

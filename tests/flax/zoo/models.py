@@ -19,7 +19,9 @@ class Lstm(nn.Module):
         if self.bidirectional:
             back = nn.RNN(nn.OptimizedLSTMCell(WIDTH, name="back_cell"), name="back")
             rnn = nn.Bidirectional(rnn, back, name="both")
-        return nn.Dense(3, name="head")(rnn(x)[:, -1])
+        x = rnn(x)
+        # The way back ends at the first row: the last one has seen a single step of it.
+        return nn.Dense(3, name="head")(x.mean(1) if self.bidirectional else x[:, -1])
 
 
 class Mlp(nn.Module):
@@ -94,6 +96,7 @@ class ViT(nn.Module):
 
     layers: int = 3
     scanned: bool = False
+    saves: str | None = None  # name of a rematerialisation policy
 
     @nn.compact
     def __call__(self, images):
@@ -103,7 +106,8 @@ class ViT(nn.Module):
         x = jnp.concatenate([jnp.tile(token, (x.shape[0], 1, 1)), x], axis=1)
         x = x + self.param("positions", nn.initializers.normal(0.1), x.shape[1:])
         if self.scanned:
-            body = nn.remat(lambda layer, x, _: (layer(x), None), prevent_cse=False)
+            saves = self.saves and getattr(jax.checkpoint_policies, self.saves)
+            body = nn.remat(lambda layer, x, _: (layer(x), None), prevent_cse=False, policy=saves)
             scan = nn.scan(
                 body,
                 variable_axes={"params": 0},

@@ -48,6 +48,6 @@ def test_under_fp8(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", ["lstm", "decoder", "moe", "state_space_scanned", "unet"])
 def test_under_bf16_everywhere(name):
     checks.check_casts(MAKE[name](), checks.policy_file("bf16"))
