@@ -7,7 +7,7 @@
 Inputs and weights of every product are rounded, with one amax scale for each tensor: by npusim, by
 qwix's quantized training (QtProvider, which multiplies in the narrow type and scales the products)
 and, int8 alone, by qwix's fake quantization (OdmlQatProvider, which rounds what the operations put
-out and multiplies in float32). Both are given one scale for each tensor where they let it be chosen.
+out and multiplies in float32). Both are given one scale for each tensor where they allow it.
 """
 
 import argparse
