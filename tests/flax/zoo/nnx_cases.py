@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
 
@@ -14,11 +15,12 @@ from npusim.flax.nnx import annotate, simulate
 from tests.flax.zoo import nnx_models as models
 from tests.flax.zoo.checks import FIRST, Product
 
-ROWS = jax.random.normal(jax.random.key(1), (6, 4))
-SERIES = jax.random.normal(jax.random.key(2), (2, 5, 4))
+_draw = np.random.default_rng(1).standard_normal
+ROWS = jnp.asarray(_draw((6, 4)), jnp.float32)
+SERIES = jnp.asarray(_draw((2, 5, 4)), jnp.float32)
 TOKENS = jnp.array([[1, 7, 3, 0, 9, 5], [2, 10, 4, 8, 6, 1]])
-IMAGES = jax.random.normal(jax.random.key(3), (3, 8, 8, 1))
-WIDE = jax.random.normal(jax.random.key(4), (10, models.WIDTH))
+IMAGES = jnp.asarray(_draw((3, 8, 8, 1)), jnp.float32)
+WIDE = jnp.asarray(_draw((10, models.WIDTH)), jnp.float32)
 LAYER_PATHS = ("attn/query", "attn/key", "attn/value", "attn", "attn", "attn/out", "up", "down")
 KEY_BIAS = ("attn/key/bias/value",)  # adds the same to all scores of a query: softmax drops it
 

@@ -6,13 +6,15 @@ import equinox as eqx
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from npusim.flax.nnx import annotate
 from tests.flax.zoo.checks import FIRST, Case, Product
 
-IMAGES = jax.random.normal(jax.random.key(1), (3, 1, 8, 8))
-SERIES = jax.random.normal(jax.random.key(2), (2, 5, 4))
+_draw = np.random.default_rng(1).standard_normal
+IMAGES = jnp.asarray(_draw((3, 1, 8, 8)), jnp.float32)
+SERIES = jnp.asarray(_draw((2, 5, 4)), jnp.float32)
 KEY = jax.random.key(3)
 
 

@@ -20,26 +20,32 @@ def test_sites_are_those_of_the_architecture(make):
     checks.check_sites(make(), checks.policy_file("fp8"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", MODELS)
 def test_identity_is_bitwise(make):
-    checks.check_identity(make(), compiled=True)
+    checks.check_identity(make(), compiled=make is not other_libraries.equinox)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MODELS)
 def test_under_fp8(make):
     checks.check_casts(make(), checks.policy_file("fp8"))
 
 
+def test_under_unscaled_fp8():
+    checks.check_casts(other_libraries.equinox(), checks.policy_file("fp8_unscaled"))
+
+
 def test_equinox_model_as_it_is():
     """Not taken apart: rates, pooling's limits and functions in it stay what they are."""
-    case, model = other_libraries.equinox(), other_libraries.equinox_model()
-    step = simulate(eqx.filter_value_and_grad(other_libraries.equinox_loss), checks.NO_CASTS)
-    loss, grads = eqx.filter_jit(lambda *args: step(*args))(model, *case.inputs)
-    plain_loss, plain_grads = case.plain
-    same_arrays(loss, plain_loss, "loss")
-    same_arrays(jax.tree.leaves(grads), jax.tree.leaves(plain_grads), "gradients")
-    assert isinstance(grads.head.layers[0].bias, jax.Array)
+    args = (other_libraries.equinox_model(), *other_libraries.equinox().inputs)
+    step = eqx.filter_value_and_grad(other_libraries.equinox_loss)
+
+    def lowered(step):
+        return eqx.filter_jit(lambda *args: step(*args)).lower(*args).as_text()
+
+    assert lowered(simulate(step, checks.NO_CASTS)) == lowered(step)
+    _, grads = eqx.filter_eval_shape(simulate(step, checks.NO_CASTS), *args)
+    assert grads.head.layers[0].bias.shape == (8,)
     assert grads.dropout.p is None
 
 
