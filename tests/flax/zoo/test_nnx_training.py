@@ -17,9 +17,9 @@ CUBE = checks.policy_file("fp8")
 
 
 def tokens(key):
-    """Sequences whose class is that of their first token."""
-    drawn = jax.random.randint(key, (16, models.LENGTH), 0, models.VOCABULARY)
-    return drawn, drawn[:, 0] % 3
+    """Sequences of tokens from one third of the vocabulary, and which one."""
+    labels = jnp.arange(16) % 3
+    return 3 * labels[:, None] + jax.random.randint(key, (16, models.LENGTH), 0, 3), labels
 
 
 def images(key):
@@ -54,8 +54,8 @@ def test_a_transformer_trains():
     assert all(site.casts for site in told.sites if site.rule is not None)
     plain, _ = trained(models.Encoder, tokens, None)
     cast, _ = trained(models.Encoder, tokens, CUBE)
-    assert cast[-5:].mean() < 0.85 * cast[:5].mean()
-    assert np.all(np.abs(cast - plain) < 0.25)
+    assert cast[-5:].mean() < 0.6 * cast[:5].mean()
+    assert np.all(np.abs(cast - plain) < 0.1)
     assert not np.array_equal(cast, plain)
 
 
