@@ -157,3 +157,38 @@ def lru(params, x):
         h = (states @ (p["c_re"] + 1j * p["c_im"])).real + p["skip"] * u
         x = x + dense(params[f"mix_{i}"], nn.gelu(h))
     return dense(params["head"], x.mean(1))
+
+
+def group_norm(params, x):
+    return nn.GroupNorm(2).apply({"params": params}, x)
+
+
+def convolution(params, x, size):
+    """A layer of stride 1 that keeps the size."""
+    reach = ((size - 1) // 2, size // 2)
+
+    def convolve(x, kernel):
+        dims = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(
+            x, kernel, (1, 1), (reach, reach), dimension_numbers=dims, precision=HIGHEST
+        )
+
+    return product(convolve)(x, params["kernel"]) + params["bias"]
+
+
+def res_block(params, x, time):
+    """`more_models.ResBlock` with a shortcut, without dropout."""
+    h = nn.silu(group_norm(params["norm_1"], x))
+    h = convolution(params["conv_1"], h, 3)
+    h = h + dense(params["time"], nn.silu(time))[:, None, None]
+    h = nn.silu(group_norm(params["norm_2"], h))
+    return convolution(params["shortcut"], x, 1) + convolution(params["conv_2"], h, 3)
+
+
+def doubled(params, x):
+    """A transposed convolution of stride 2."""
+
+    def convolve(x, kernel):
+        return lax.conv_transpose(x, kernel, (2, 2), "SAME", precision=HIGHEST)
+
+    return product(convolve)(x, params["kernel"]) + params["bias"]

@@ -69,7 +69,27 @@ def test_a_transformer(name):
     policy = Policy.from_yaml(checks.POLICIES / f"{name}.yaml")
     told, _, _ = check(policy, loss, (params, ()))
     # 17 products forward (see the encoder's case), two backward for each; Adam has none.
-    assert len([s for s in told.sites if s.kind == "matmul"]) == 17 * 3
+    products = [s for s in told.sites if s.kind == "matmul"]
+    assert len(products) == 17 * 3
+    for site in products:
+        assert bool(site.casts) != (name == "mixed" and site.path == "Encoder/head"), site
+
+
+def test_a_policy_over_all_kinds_leaves_nothing_unmatched():
+    case = cases.MAKE["encoder"]()
+    optimizer = optax.adam(1e-2)
+
+    def step(params, moments, tokens):
+        loss, grads = jax.value_and_grad(case.loss)(params, tokens)
+        updates, moments = optimizer.update(grads, moments, params)
+        return optax.apply_updates(params, updates), moments, loss
+
+    moments = jax.eval_shape(optimizer.init, case.params)
+    told = report(step, checks.policy_file("bf16"), case.params, moments, *case.inputs)
+    assert (told.unmatched, told.unused, told.opaque, told.complex) == ((), (), (), ())
+    ops = {site.op for site in told.sites}
+    # The optimizer's operations are among them, as are norms, softmax and the loss.
+    assert ops >= {"dot_general", "exp", "rsqrt", "sqrt", "div", "reduce_max", "gather", "log"}
 
 
 def test_a_cnn_with_batch_statistics():
