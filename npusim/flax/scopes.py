@@ -12,7 +12,6 @@ import jax
 from flax import nnx
 
 T = TypeVar("T")
-_SCOPE = "_npusim_scope"
 _PLAIN = "_npusim_plain"
 
 
@@ -73,7 +72,6 @@ def annotated(model: nnx.Module) -> Iterator[None]:
     finally:
         for node, _ in entered:
             object.__setattr__(node, "__class__", _plain(type(node)))
-            object.__delattr__(node, _SCOPE)
 
 
 def _copied(node: Any, memo: dict[int, Any]) -> Any:
@@ -138,8 +136,7 @@ def _step(key: Any) -> str:
 def _enter(node: Any, scope: str) -> None:
     """Let an NNX module run in this scope."""
     # Past NNX's own __setattr__, which refuses objects that were made outside of a trace.
-    object.__setattr__(node, "__class__", _scoped(_plain(type(node))))
-    object.__setattr__(node, _SCOPE, scope)
+    object.__setattr__(node, "__class__", _scoped(_plain(type(node)), scope))
 
 
 def _plain(cls: type) -> type:
@@ -163,14 +160,18 @@ def _methods(cls: type) -> dict[str, Callable[..., Any]]:
 
 
 @functools.cache
-def _scoped(cls: type) -> type:
-    """The subclass whose methods run in the scope of their instance."""
+def _scoped(cls: type, scope: str) -> type:
+    """The subclass whose methods run in a scope.
+
+    The scope is the class's: modules that look through their own attributes find nothing new.
+    """
 
     def scoped(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        place = scope if name == "__call__" else f"{scope}.{name}"
+
         @functools.wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            scope = getattr(self, _SCOPE)
-            with jax.named_scope(scope if name == "__call__" else f"{scope}.{name}"):
+            with jax.named_scope(place):
                 return method(self, *args, **kwargs)
 
         return call
