@@ -19,21 +19,11 @@ def cast_back(cotangent):
     return npu.fake_cast(cotangent, "fp8_e5m2", "RINT", "ON")
 
 
-POLICY = {
-    "rules": [
-        {
-            "ops": ["matmul", "conv"],
-            "input": {"dtype": "fp8_e4m3", "mode": "RINT", "satmode": "ON"},
-            "weight": {"dtype": "fp8_e4m3", "mode": "RINT", "satmode": "ON"},
-            "grad": {"dtype": "fp8_e5m2", "mode": "RINT", "satmode": "ON"},
-        }
-    ]
-}
-"""What `product` does, as a policy."""
-
-
 def product(multiply):
-    """A bilinear function on rounded operands; its gradients are products of rounded ones, too."""
+    """A bilinear function on rounded operands; its gradients are products of rounded ones, too.
+
+    That is what ``policies/fp8_unscaled.yaml`` asks for.
+    """
 
     @jax.custom_vjp
     def call(x, y):

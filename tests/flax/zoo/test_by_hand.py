@@ -7,11 +7,10 @@ import numpy as np
 import optax
 import pytest
 
-from npusim.inject import Policy
-from tests.flax.zoo import by_hand, cases, models
+from tests.flax.zoo import by_hand, cases, checks, models
 from tests.helpers import same_arrays
 
-POLICY = Policy.from_dict(by_hand.POLICY)
+POLICY = checks.policy_file("fp8_unscaled")
 
 
 def vit_of_two():

@@ -6,7 +6,7 @@ import optax
 import pytest
 from flax import nnx
 
-from npusim.inject import Policy, simulate
+from npusim.inject import simulate
 from tests.flax import models as linen_models
 from tests.flax.zoo import by_hand, checks
 from tests.flax.zoo.nnx_cases import MAKE
@@ -61,7 +61,7 @@ def test_linen_and_nnx_give_the_same_bits(policy):
 
 @pytest.mark.slow
 def test_casts_written_out():
-    policy = Policy.from_dict(by_hand.POLICY)
+    policy = checks.policy_file("fp8_unscaled")
     rows, _ = case().inputs
 
     def loss(params):

@@ -11,7 +11,7 @@ from npusim.inject import Policy, Rule, report
 from tests.flax.zoo import by_hand, cases, checks
 from tests.helpers import same_arrays
 
-STATIC = Policy.from_dict(by_hand.POLICY)
+STATIC = checks.policy_file("fp8_unscaled")
 
 
 @functools.cache

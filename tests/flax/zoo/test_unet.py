@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from npusim.flax.linen import simulate_apply
-from npusim.inject import Policy, sites
+from npusim.inject import sites
 from tests.flax.zoo import by_hand, cases, checks, more_models
 from tests.flax.zoo.checks import Case
 from tests.helpers import same_arrays
 
 pytestmark = pytest.mark.slow
 
-STATIC = Policy.from_dict(by_hand.POLICY)
+STATIC = checks.policy_file("fp8_unscaled")
 IMAGES = cases.normal(5, (2, 4, 4, 4))
 TIME = cases.normal(6, (2, 8))
 
