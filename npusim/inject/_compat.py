@@ -334,6 +334,11 @@ def custom_vjp_rules(eqn: Equation) -> tuple[Callable[..., Any], Callable[..., A
     return run_forward, run_backward
 
 
+def refuses_forward_mode(error: TypeError) -> bool:
+    """Whether this is JAX's refusal to differentiate a custom VJP in forward mode."""
+    return "forward-mode" in str(error) and "custom_vjp" in str(error)
+
+
 def _is_symbolic_zero(value: Any) -> bool:
     return type(value).__name__ in ("Zero", "SymbolicZero")
 

@@ -118,18 +118,29 @@ class Report:
         return [_row(site) for site in self.sites]
 
     def to_csv(self) -> str:
-        """Return the rows as CSV, with a header."""
+        """Return the rows as CSV, with a header; after the sites what the policy leaves out.
+
+        The column ``kind`` tells these rows: ``none`` for an operation of no op kind, ``opaque``
+        for a kernel, ``unused rule`` for a rule, whose text stands under ``casts``.
+        """
+        left: list[dict[str, Any]] = [
+            {"op": op, "kind": "none", "operands": f"{count} of them"} for op, count in self.others
+        ]
+        left += [{"path": path, "op": name, "kind": "opaque"} for name, path in self.opaque]
+        left += [
+            {"kind": "unused rule", "rule": number, "casts": rule} for number, rule in self.unused
+        ]
         file = io.StringIO()
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(self.rows())
+        writer.writerows([*self.rows(), *left])
         return file.getvalue()
 
     def to_html(self) -> str:
         """Return one self-contained page: every site, and what the policy leaves out."""
         head = "".join(f"<th>{name}</th>" for name in COLUMNS)
         body = "\n".join(
-            f'<tr class="{"on" if row["casts"] else "off"}">'
+            f'<tr class="{"on" if row["casts"] else "off" if row["rule"] == "" else "kept"}">'
             + "".join(f"<td>{html.escape(str(row[name]))}</td>" for name in COLUMNS)
             + "</tr>"
             for row in self.rows()
@@ -220,11 +231,13 @@ table {{ border-collapse: collapse }}
 th, td {{ text-align: left; padding: .25em .6em; border-bottom: 1px solid #ddd }}
 th {{ position: sticky; top: 0; background: #f4f4f4 }}
 td {{ font-family: ui-monospace, monospace; font-size: 12px }}
-.off td {{ color: #777 }}
+.kept td {{ color: #555; background: #f6f6f0 }}
+.off td {{ color: #888 }}
 </style></head><body>
 <h1>Report of a policy</h1>
 <p>{summary}</p>
 <ul>{notes}</ul>
+<p>Black: with casts. Shaded: matched by a rule without a cast. Grey: matched by no rule.</p>
 <table><thead><tr>{head}</tr></thead><tbody>
 {body}
 </tbody></table>

@@ -1,5 +1,6 @@
 """`simulate`: a function with the casts of a policy in it."""
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -87,6 +88,8 @@ def simulate(
 
     Raises:
         PolicyError: when called, if a per-layer format stands outside of a scan of its length.
+            Under jvp, if a rule has ``grad``: it rounds what comes back in reverse mode. (Where jit
+            stands around or inside of jvp, it is a TypeError of JAX.)
         InputError: when called, if an NNX Variable stands in two places of the arguments.
 
     Warns:
@@ -234,8 +237,26 @@ class Prepared:
         """Emit the function at the call's arguments; the result and the tally."""
         feed = Feed.of([s for rule in self.planner.policy.rules for _, s in rule.casts()])
         consts = _compat.constants(self.closed)
-        flat, tally = walker.run(self.body, consts, self.call.arrays, feed)
+        with self._explained():
+            flat, tally = walker.run(self.body, consts, self.call.arrays, feed)
         return jax.tree.unflatten(self.structure, flat), tally
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say which rules stand in the way of forward mode: JAX names no function."""
+        try:
+            yield
+        except TypeError as error:
+            numbers = [n + 1 for n, r in enumerate(self.planner.policy.rules) if r.grad is not None]
+            if not numbers or not _compat.refuses_forward_mode(error):
+                raise
+            raise PolicyError(
+                message(
+                    f"forward-mode differentiation (jvp, jacfwd) under rules with grad: {numbers}",
+                    "reverse mode (grad, vjp, jacrev), or rules without grad",
+                    "Leave grad out of the policy: no cotangent comes back in forward mode.",
+                )
+            ) from error
 
     def warn(self) -> None:
         """Warn of opaque kernels and of rules that matched nothing."""

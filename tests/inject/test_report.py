@@ -89,7 +89,15 @@ def test_opaque_kernels_are_in_it_and_nothing_is_warned_of():
 
 def test_csv_and_html(found):
     rows = list(csv.DictReader(io.StringIO(found.to_csv())))
-    assert [row["casts"] for row in rows] == [row["casts"] for row in found.rows()]
+    sites = [row for row in rows if row["kind"] not in ("none", "opaque", "unused rule")]
+    assert [row["casts"] for row in sites] == [row["casts"] for row in found.rows()]
+    left = rows[len(sites) :]
+    assert {"op": "broadcast_in_dim", "kind": "none"}.items() <= left[0].items()
+    assert left[-1] == dict.fromkeys(left[-1], "") | {
+        "kind": "unused rule",
+        "rule": "3",
+        "casts": "Rule(ops='exp', output=CastSpec(fp16))",
+    }
 
     class Cells(HTMLParser):
         seen = 0
@@ -100,8 +108,32 @@ def test_csv_and_html(found):
 
     page = Cells()
     page.feed(found.to_html())
-    assert page.seen == len(rows) + 1
+    assert page.seen == len(sites) + 1
+    text = found.to_html()
+    assert "<li>unused: rule 3, Rule(ops=&#x27;exp&#x27;, output=CastSpec(fp16))</li>" in text
+    counts = [text.count(f'<tr class="{name}">') for name in ("on", "kept", "off")]
+    assert counts == [3, 2, len(found.unmatched)]
     assert "&lt;" in report(lambda x: jnp.exp(x), Policy([Rule("<b>", "exp")]), ROWS).to_html()
+
+
+def test_a_linear_solve_is_opaque_in_every_form():
+    def solve(a, b):
+        with jax.named_scope("solver"):
+            return jnp.linalg.solve(a, b)
+
+    a = jax.ShapeDtypeStruct((3, 3), jnp.float32)
+    found = report(solve, Policy([Rule(input="bf16")]), a, jax.ShapeDtypeStruct((3,), jnp.float32))
+    assert found.opaque == (("custom_linear_solve", "solver"),)
+    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
+    assert [(row["path"], row["op"]) for row in rows if row["kind"] == "opaque"] == [
+        ("solver", "custom_linear_solve")
+    ]
+    assert "<li>opaque: custom_linear_solve at solver</li>" in found.to_html()
+    with (
+        pytest.warns(errors.OpaqueKernelWarning, match="custom_linear_solve at solver"),
+        pytest.warns(errors.UnusedRuleWarning),
+    ):
+        npu.simulate(solve, Policy([Rule(input="bf16")]))(jnp.eye(3), jnp.ones(3))
 
 
 def test_refusals_are_those_of_simulate():
