@@ -10,10 +10,10 @@ dynamic rule; plain float32 is the baseline. The casts sit in the gradient too
 (simulate(value_and_grad(loss))), so each backward matmul is rounded as the NPU would round it.
 
 Recipes:
-  fp16_o2   after MindSpore O2: weights visible in fp16 with a float32 master copy, matmuls, bias
-            and residual adds and GELU in fp16, norms and the loss in float32 (softmax is one
-            operator on the NPU: float32 inside)
-  bf16      the same in bf16
+  fp16_o2   MindSpore O2 (the preset mindspore_o2_fp16): weights visible in fp16 with a float32
+            master copy, everything in fp16 but the insides of norms, softmax and GELU, which are
+            one operator each on the NPU, and the loss
+  bf16      the same in bf16 (mindspore_o2_bf16)
   fp8       matmuls with e4m3 inputs and weights, e5m2 gradients, fp16 results; no tensor scales
   fp8_amax  the same with per-tensor amax scales (not among the defaults)
   hif8      matmuls with HiFloat8 inputs, weights and gradients, fp16 results; no tensor scales
@@ -42,7 +42,6 @@ from npusim.reporting.summary import Summary
 HELD_OUT = 0.1
 EVALUATED = 8  # held-out batches
 RUINED, REPAIRED = 0.3, 0.05  # nats a byte above plain
-ELEMENTWISE = ("add", "add_any", "mul", "tanh")
 RECIPES = ("fp16_o2", "bf16", "fp8", "fp8_amax", "hif8")
 SCALES = ("none", "1024", "dynamic")
 
@@ -99,14 +98,8 @@ def policy_of(recipe: str) -> npu.Policy:
         return npu.Policy([])
     if recipe in ("fp16_o2", "bf16"):
         # INF_NAN, the default of A2 and A3: an overflow is an infinity, which the scaler sees.
-        spec = npu.CastSpec("fp16" if recipe == "fp16_o2" else "bf16", "RINT", "OFF")
-        return npu.Policy(
-            [
-                npu.Rule("norm", ops=["matmul", *ELEMENTWISE]),
-                npu.Rule("^LM", input=spec, weight=spec, output=spec, grad=spec),
-                npu.Rule("^LM", ops=list(ELEMENTWISE), output=spec),
-            ]
-        )
+        name = "mindspore_o2_fp16" if recipe == "fp16_o2" else "mindspore_o2_bf16"
+        return npu.preset(name, path="^LM")
     scale = "amax" if recipe == "fp8_amax" else "none"
     if recipe == "hif8":
         there = npu.CastSpec("hif8", "ROUND", "ON")

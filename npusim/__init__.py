@@ -75,6 +75,8 @@ _LAZY = {
     "CastSpec": "npusim.inject",
     "Policy": "npusim.inject",
     "Rule": "npusim.inject",
+    "preset": "npusim.inject",
+    "presets": "npusim.inject",
     "report": "npusim.inject",
     "simulate": "npusim.inject",
     "acl": None,

@@ -16,8 +16,8 @@ NPUSIM = """
     DT_UINT8 DataType FormatParams InputError NpuArray NpusimError OverflowMode Policy
     PolicyError PromotionError Rule SaturationMode SoC Target TracedValueError
     UnknownNameError UnsupportedCastError UnusedRuleWarning X64RequiredError array
-    can_cast cast dtype fake_cast from_codes grad_cast report resolve_cast result_type simulate
-    supported_casts to_codes
+    can_cast cast dtype fake_cast from_codes grad_cast preset presets report resolve_cast
+    result_type simulate supported_casts to_codes
 """
 
 CASTING = """

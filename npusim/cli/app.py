@@ -20,6 +20,7 @@ COMMANDS = (
     "vectors",
     "promote",
     "layout",
+    "presets",
     "sweep",
     "lint",
 )

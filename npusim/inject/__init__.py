@@ -12,17 +12,23 @@ from npusim.inject.statistics import Stats as Stats
 from npusim.inject.transform import observe as observe
 from npusim.inject.transform import simulate as simulate
 from npusim.inject.transform import sites as sites
+from npusim.inject.vendors import Preset as Preset
+from npusim.inject.vendors import preset as preset
+from npusim.inject.vendors import presets as presets
 
 __all__ = [
     "OP_KINDS",
     "CastSpec",
     "Policy",
+    "Preset",
     "Report",
     "Rule",
     "Site",
     "Stats",
     "apply_cast",
     "observe",
+    "preset",
+    "presets",
     "report",
     "simulate",
     "sites",

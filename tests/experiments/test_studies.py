@@ -138,7 +138,10 @@ def test_recipes_touch_what_they_say(load):
         back = [s for s in products if s.direction == "backward"]
         assert all(sum(where.startswith("grad") for where, _ in s.casts) == 1 for s in back)
         outside = [s for s in found if not s.path.startswith("LM") or "norm" in s.path]
-        assert not any(s.casts for s in outside)
+        # Norms compute in float32; O2 hands what they return on in the low type.
+        assert not any(s.casts for s in outside if s.op != "boundary")
+        rounded = {s.path for s in outside if s.op == "boundary"}
+        assert len(rounded) == (3 if recipe in ("fp16_o2", "bf16") else 0)
 
 
 def test_scales(load):
