@@ -159,28 +159,32 @@ def functions_of(eqn: Equation) -> tuple[tuple[str, int], ...]:
     """Functions whose calls made the equation, outermost first: name, and a number for the call.
 
     As far as its own jaxpr was traced: what was called around a jit or a scan made the equation
-    that has the body. A class stands for its ``__call__``, a local function for itself. Two calls
-    have one number if the same lines led to them, as in a loop or in a derivative.
+    that has the body. A class stands for its ``__call__``, a local function for itself; JAX's
+    machinery is left out. Two calls have one number if the same lines led to them, as in a loop or
+    in a derivative.
     """
     traceback = eqn.source_info.traceback
     codes, places = ((), ()) if traceback is None else traceback.raw_frames()
     found, before = [], [0]  # the calls, and the number of the calls that led to each
     for code, place in reversed(tuple(zip(codes, places, strict=True))):
-        found.append((_short_name(code.co_qualname), before[-1]))
+        if not _is_core(code.co_filename):
+            found.append((_short_name(code.co_qualname), before[-1]))
         before.append(hash((before[-1], code.co_filename, code.co_qualname, place)))
     called = eqn.params.get("name")
     if isinstance(called, str) and bodies(eqn):
         # JAX's own frames below the caller's differ between a function and its derivative.
-        outside = (n + 1 for n, code in enumerate(reversed(codes)) if not _is_core(code))
+        seen = enumerate(reversed(codes), 1)
+        outside = (n for n, code in seen if not _is_core(code.co_filename))
         found.append((called, before[max(outside, default=0)]))
     return tuple(found)
 
 
-def _is_core(code: Any) -> bool:
-    """Whether it is code of JAX's machinery, not of its functions on arrays."""
-    path = code.co_filename.replace("\\", "/")
-    inside = "/jax/_src/" in path
-    return inside and not any(f"/jax/_src/{part}/" in path for part in ("nn", "numpy", "scipy"))
+@functools.lru_cache(maxsize=1 << 12)
+def _is_core(file: str) -> bool:
+    """Whether a file is part of JAX's machinery, not of its functions on arrays."""
+    parts = file.replace("\\", "/").rpartition("/jax/_src/")[2].split("/")
+    functions = ("image", "nn", "numpy", "ops", "scipy")
+    return "/jax/_src/" in file.replace("\\", "/") and parts[0] not in functions
 
 
 def _short_name(qualified: str) -> str:

@@ -204,7 +204,7 @@ class Rule:
     def called(self, functions: tuple[Call, ...]) -> Call | None:
         """Return the outermost of the calls that the rule's ``function`` means."""
         pattern = self.function or ""
-        return next((call for call in functions if re.fullmatch(pattern, call.name)), None)
+        return next((call for call in functions if _means(pattern, call.name)), None)
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -272,6 +272,12 @@ class Rule:
         for key in ("follow", "optional", "reason"):
             shown += [f"{key}={getattr(self, key)!r}"] if getattr(self, key) else []
         return f"Rule({', '.join(shown)})"
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _means(pattern: str, name: str) -> bool:
+    """Whether the pattern is the whole name; asked of the same few names at every equation."""
+    return re.fullmatch(pattern, name) is not None
 
 
 def _ops(given: Any) -> Any:
