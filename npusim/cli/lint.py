@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npusim._errors import CastFallbackWarning
-from npusim.cli.output import OutputOption, check_output, console, note, paragraphs, print_rows
+from npusim.cli.output import (
+    OutputOption,
+    check_output,
+    console,
+    note,
+    paragraphs,
+    print_rows,
+    text,
+)
 
 if TYPE_CHECKING:
-    from npusim.inject import CastSpec, Policy
+    from npusim.inject import CastSpec, Policy, Rule
 
 EPILOG = """Examples:
 
@@ -44,7 +52,8 @@ def lint(
         rows = list(_rows(policy))
     for line in dict.fromkeys(str(warning.message) for warning in caught):
         note(line)
-    columns = ("rule", "path", "ops", "direction", "role", "cast", "runs", "grade", "source")
+    keys = ("keys",) if any(row["keys"] for row in rows) else ()
+    columns = ("rule", "path", "ops", *keys, "direction", "role", "cast", "runs", "grade", "source")
     print_rows(rows, columns, output, whole=("rule", "role"))
     if output == "table":
         target = "the laboratory" if policy.target is None else str(policy.target)
@@ -59,6 +68,7 @@ def _rows(policy: "Policy") -> "list[dict[str, Any]]":
             "rule": number + 1,
             "path": rule.path,
             "ops": ops,
+            "keys": _keys(rule),
             "direction": rule.direction,
         }
         casts = [(role, spec) for role in _ROLES if (spec := getattr(rule, role)) is not None]
@@ -66,6 +76,15 @@ def _rows(policy: "Policy") -> "list[dict[str, Any]]":
             rows.append({**base, "cast": "none: stays as it is"})
         rows += [{**base, "role": role, **_cast(spec, policy)} for role, spec in casts]
     return rows
+
+
+def _keys(rule: "Rule") -> str:
+    """What else the rule asks of an operation, and what its casts depend on."""
+    from npusim.inject.keys import KEYS
+
+    plain = rule.to_dict()
+    given = {key: plain.get(key) for key in (*KEYS, "follow")}
+    return ", ".join(f"{key}={text(value)}" for key, value in given.items() if value)
 
 
 def _cast(spec: "CastSpec", policy: "Policy") -> dict[str, Any]:

@@ -30,6 +30,9 @@ def test_the_yaml_is_the_policy(name, tmp_path):
     want = preset(name, Target("950PR", "numerics"))
     assert Policy.from_yaml(file).hash() == want.hash()
     assert file.read_text().startswith("# ")
+    keys = {row["keys"] for row in data("lint", str(file))}
+    asked = [rule for rule in want.rules if rule.function and not rule.follow]
+    assert {f"function={rule.function}" for rule in asked} <= keys
     assert data("presets", "show", name, "--path", "head")["rules"][0]["path"] == "head"
 
 
