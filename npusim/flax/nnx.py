@@ -1,5 +1,6 @@
 """Flax NNX: instance paths for rules, and functions of modules under a policy."""
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Sequence
@@ -62,8 +63,15 @@ def simulate(
             # Modules are rebuilt inside the trace; what the call does to them is a result.
             with nnx.merge_context(_TAG, True) as context:
                 given = context.merge(graph, state)
+            before = _contents(given)
             args, kwargs = _with_nodes((args, kwargs), given)
             out, made = _without_nodes(fn(*args, **kwargs))
+            after = _contents(given)
+            if not made and after.graph == before.graph:
+                # Values alone: of these, what the call has set, as closed-over modules of an outer
+                # trace may be read and not written.
+                seen.append(None)
+                return out, after.changed_since(before)
             with nnx.split_context(_TAG) as context:
                 changed_graph, changed = context.split([given, made])
             seen.append(changed_graph)
@@ -78,12 +86,45 @@ def simulate(
                 graph, state = context.split(nodes)
             result: Any = run(state, *args, **kwargs)
             (out, changed), counted = result if stats is not False else (result, None)
-            with nnx.merge_context(_TAG, False) as context:
-                _, made = context.merge(seen[-1], changed)
+            made = []
+            if seen[-1] is None:
+                nnx.update(nodes, changed)
+            else:
+                with nnx.merge_context(_TAG, False) as context:
+                    _, made = context.merge(seen[-1], changed)
         out = _with_nodes(out, made)
         return (out, counted) if stats is not False else out
 
     return simulated
+
+
+@dataclasses.dataclass(frozen=True)
+class _Contents:
+    """What some modules are made of.
+
+    Attributes:
+        graph: their structure and whatever is no array.
+        variables: by path, each Variable and the arrays in it.
+    """
+
+    graph: Any
+    variables: dict[Any, tuple[Any, list[Any]]]
+
+    def changed_since(self, before: "_Contents") -> Any:
+        """The state of the Variables whose arrays are others now."""
+        return nnx.from_flat_state(
+            [
+                (path, variable)
+                for path, (variable, arrays) in self.variables.items()
+                if any(a is not b for a, b in zip(arrays, before.variables[path][1], strict=True))
+            ]
+        )
+
+
+def _contents(nodes: Sequence[Any]) -> _Contents:
+    graph, state = nnx.split(nodes)
+    flat = nnx.to_flat_state(state)
+    return _Contents(graph, {path: (leaf, jax.tree.leaves(leaf)) for path, leaf in flat})
 
 
 def _of_module(

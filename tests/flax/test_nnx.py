@@ -276,3 +276,13 @@ def test_a_module_that_looks_through_its_attributes_finds_nothing_new():
     want = models.ROWS @ fake_cast(module.kernel[...], "fp4_e2m1")
     np.testing.assert_allclose(npu_nnx.simulate(module, policy)(models.ROWS), want, rtol=1e-5)
     assert vars(annotate(module)).keys() == vars(module).keys()
+
+
+def test_what_a_call_does_not_change_is_not_written():
+    """So a model without state may be closed over, as without simulate."""
+    model = nnx.Linear(4, 3, use_bias=False, rngs=nnx.Rngs(0))
+    kernel = model.kernel.get_raw_value()
+    run = jax.jit(npu_nnx.simulate(model, Policy([Rule(weight="fp4_e2m1")])))
+    want = models.ROWS @ fake_cast(kernel, "fp4_e2m1")
+    np.testing.assert_allclose(run(models.ROWS), want, rtol=1e-5)
+    assert model.kernel.get_raw_value() is kernel

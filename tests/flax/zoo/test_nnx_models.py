@@ -5,7 +5,7 @@ from flax import nnx
 
 from npusim.flax.nnx import simulate
 from tests.flax.zoo import checks
-from tests.flax.zoo.nnx_cases import MAKE
+from tests.flax.zoo.nnx_cases import LAYER_PATHS, MAKE
 from tests.helpers import same_arrays
 
 IN_DEFAULT = ("nnx_encoder_of_one",)
@@ -34,6 +34,20 @@ def test_sites_are_those_of_the_architecture(name):
     counted = checks.found(told.sites)
     forward = sum(n for (_, _, direction, *_), n in counted.items() if direction == "forward")
     assert (forward, counted.total() - forward) == COUNTS[name]
+
+
+@pytest.mark.slow
+def test_what_a_scan_of_remat_computes_again():
+    """All of a layer but its last product, which is added to the rest and needed no more."""
+    case = MAKE["nnx_vit_scanned"]()
+    told = checks.check_sites(case, checks.policy_file("fp8"))
+    products = [s for s in told.sites if s.kind == "matmul" and s.direction == "forward"]
+    again = [site for site in products if site.recomputed]
+    want = [f"ViT/layers/{name}" for name in LAYER_PATHS if name != "down"]
+    assert sorted(site.path for site in again) == sorted(want)
+    casts = {site.path: site.casts for site in products if not site.recomputed}
+    assert all(site.casts == casts[site.path] != () for site in again)
+    assert {site.trips for site in again} == {3}
 
 
 @pytest.mark.parametrize("name", MODELS)
