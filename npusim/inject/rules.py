@@ -37,7 +37,8 @@ class Rule:
             ``output``, gradients both ways by ``grad``, and the inside is left alone, but for the
             operations that an earlier rule names. With ``function``, the calls of that function.
         input: cast of the operands that are neither parameters nor gradients.
-        weight: cast of the operands that descend from the parameters.
+        weight: cast of the operands that descend from the parameters by moves and conversions. What
+            is computed from them (the kernel of an `nn.WeightNorm`) is an input.
         output: cast of the result. At a ``convert`` (the user's own ``astype``) it is made of the
             unconverted operand, so that ``output=CastSpec("bf16", "FLOOR")`` converts by FLOOR.
         grad: cast of the gradient operand of backward operations; under ``grad(simulate(f))``, of

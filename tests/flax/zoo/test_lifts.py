@@ -1,4 +1,4 @@
-"""Linen's lifted transforms: vmap over members, while, cond, jit, custom_vjp, shared weights."""
+"""Linen's lifted transforms: vmap over members, while, cond, jit, custom_vjp, scan with state."""
 
 import flax.linen as nn
 import jax
@@ -8,7 +8,7 @@ import pytest
 
 import npusim as npu
 from npusim.flax.linen import simulate_apply
-from npusim.inject import CastSpec, Policy, Rule, sites
+from npusim.inject import CastSpec, Policy, Rule, simulate, sites
 from tests.flax.zoo import cases, checks
 from tests.flax.zoo.checks import FIRST, Product
 from tests.helpers import same_arrays
@@ -149,3 +149,68 @@ def test_a_jitted_layer_applied_twice():
     checks.check_sites(case, CASTS)
     checks.check_identity(case, compiled=True)
     checks.check_casts(case, CASTS)
+
+
+class Stateful(nn.Module):
+    """A layer with running averages, a mask of its own and a value on the side."""
+
+    @nn.compact
+    def __call__(self, x, _):
+        h = nn.BatchNorm(use_running_average=False, name="norm")(nn.Dense(4, name="up")(x))
+        h = nn.Dropout(0.5, deterministic=False)(nn.gelu(h))
+        self.sow("intermediates", "size", jnp.mean(h**2))
+        return x + h, None
+
+
+class Stack(nn.Module):
+    """A scan over rematerialised layers with state; the head's kernel is computed from two."""
+
+    @nn.compact
+    def __call__(self, x):
+        layers = nn.scan(
+            nn.remat(Stateful, prevent_cse=False),
+            variable_axes={"params": 0, "batch_stats": 0, "intermediates": 0},
+            split_rngs={"params": True, "dropout": True},
+            length=3,
+        )
+        x, _ = layers(name="layers")(x, None)
+        return nn.WeightNorm(nn.Dense(3, name="head"), name="normed")(x)
+
+
+def test_state_and_dropout_in_a_scan_of_remat():
+    model = Stack()
+    rngs = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+    variables = dict(model.init(rngs, X))
+    params, stats = variables["params"], variables["batch_stats"]
+
+    def loss(params, stats, key):
+        logits, new = model.apply(
+            {"params": params, "batch_stats": stats},
+            X,
+            mutable=["batch_stats", "intermediates"],
+            rngs={"dropout": key},
+        )
+        return jnp.mean((logits - 1) ** 2), new
+
+    step = jax.value_and_grad(loss, has_aux=True)
+    args = params, stats, jax.random.key(2)
+    plain = jax.jit(step)(*args)
+    same_arrays(jax.jit(simulate(step, checks.NO_CASTS))(*args), plain, "state included")
+    inner = jax.value_and_grad(simulate(loss, CASTS), has_aux=True)
+    outer = simulate(step, CASTS)
+    got, straight = jax.jit(outer)(*args), jax.jit(inner)(*args)
+    same_arrays(got[0], straight[0], "loss and state, both orders")
+    new = got[0][1]
+    assert new["intermediates"]["layers"]["size"][0].shape == (3,)
+    for after, before, without in zip(
+        *(jax.tree.leaves(s) for s in (new["batch_stats"], stats, plain[0][1]["batch_stats"])),
+        strict=True,
+    ):
+        assert not np.array_equal(after, before)
+        assert not np.array_equal(after, without)
+    found = [s for s in sites(step, CASTS, *args) if not s.recomputed]
+    assert [(s.path, s.roles, s.trips) for s in found if s.direction == "forward"] == [
+        ("Stack/layers/up", ("input", "weight"), 3),
+        # Computed from a direction and a length, and so no parameter itself.
+        ("Stack/normed/head", ("input", "input"), 1),
+    ]
