@@ -44,12 +44,12 @@ def round_magnitude(
     min_exponent: Any,
     mode: Mode,
     tapered: Any = None,
-) -> Array:
+) -> tuple[Array, Array]:
     """Round magnitude words to a grid with unbounded exponent; the result may exceed its MAX.
 
     Args:
         magnitude: words without their sign bit.
-        negative: 1 where the sign bit was set, of the word's own type.
+        negative: not zero where the sign bit was set, of the word's own type.
         layout: of the words.
         mantissa_bits: fraction bits the grid keeps in a normal number.
         min_exponent: exponent below which the spacing stays at
@@ -58,46 +58,51 @@ def round_magnitude(
         tapered: 1 for the HiFloat8 grid, whose fraction width follows from the exponent.
 
     Returns:
-        Words on the grid. Infinity stays; NaN words stay above infinity's (modulo the word).
+        ``(rounded, lost)``: words on the grid, and where the result is zero instead. Infinity
+        stays; NaN words stay above infinity's (modulo the word).
     """
     mode = _static_mode(mode)
-    top, bias = layout.mantissa_bits, layout.bias
-    sint, uint = layout.sint, layout.uint
+    top, sint, uint = layout.mantissa_bits, layout.sint, layout.uint
     kept = _as(mantissa_bits, sint)
-    lowest = _as(min_exponent, sint) + sint(bias)
-    field = (magnitude >> uint(top)).astype(sint)
-    # The last kept bit of a lone implicit one is 1; on the tapered grid it is the exponent's
-    # parity, because there the code of a power of two below 2**-15 is its exponent.
-    implicit = layout.implicit
-    if is_static(tapered) and tapered != 0:
-        implicit = uint(0)
-        shift = _tapered_shift(magnitude, layout)
-    elif is_static(lowest) and lowest == 1:
-        shift = sint(top) - kept  # the grid's subnormals are the layout's own
-    else:
-        # Both subnormals and the lowest normals of the layout have the exponent `lowest` == 1.
-        start = lowest if is_static(lowest) else jnp.where(lowest > 1, lowest, sint(0))
-        normal = sint(top) - kept
-        shift = jnp.minimum(jnp.maximum(normal + start - field, normal), sint(top))
-        if tapered is not None and not is_static(tapered):
-            implicit = jnp.where(tapered != 0, uint(0), implicit)
-            shift = jnp.where(tapered != 0, _tapered_shift(magnitude, layout), shift)
-    shift = shift.astype(uint)
-    mask = (uint(1) << shift) - uint(1)
-    odd = ((magnitude | implicit) >> shift) & uint(1)
-    rounded = (magnitude + addend(mode, mask, odd, negative)) & ~mask
-
-    # Below the smallest step (if that is a normal word) nothing is kept: zero or one step.
+    lowest = _as(min_exponent, sint) + sint(layout.bias)
+    held: Array = magnitude
+    lost: Any = np.bool_(False)
     unit = lowest - kept
-    if is_static(unit) and unit <= 0:
-        return rounded
-    step = (jnp.maximum(unit, 0) << sint(top)).astype(uint)
-    tiny = jnp.where(magnitude > _tiny_limit(mode, step, negative, layout), step, uint(0))
-    return jnp.where(magnitude < step, tiny, rounded)
+    if not (is_static(unit) and unit <= 0):  # a step that is a subnormal word needs no care
+        # Nothing lies between 0 and the smallest step: a word in there is lost or counts as one.
+        step = (jnp.maximum(unit, 0) << sint(top)).astype(uint)
+        held = jnp.maximum(magnitude, step)
+        lost = magnitude <= _lost_limit(mode, step, negative, layout)
+    significand, ulp = _last_kept(held, layout, kept, lowest, tapered)
+    extra = addend(mode, ulp, significand & ulp, negative)
+    return (held + extra) & (~ulp + uint(1)), lost
 
 
 def _as(value: Array | np.generic, kind: type[np.signedinteger]) -> Any:
     return kind(value) if isinstance(value, np.generic) else jnp.asarray(value).astype(kind)
+
+
+def _last_kept(
+    magnitude: Array, layout: WordLayout, kept: Any, lowest: Any, tapered: Any
+) -> tuple[Array, Array]:
+    """A word that has the last kept bit at its place, and the weight of that place."""
+    top, sint, uint = layout.mantissa_bits, layout.sint, layout.uint
+    # The last kept bit of a lone implicit one is 1; on the tapered grid it is the exponent's
+    # parity, because there the code of a power of two below 2**-15 is its exponent.
+    if is_static(tapered) and tapered != 0:
+        return magnitude, _tapered_ulp(magnitude, layout)
+    significand = magnitude | layout.implicit
+    ulp = uint(1) << (sint(top) - kept).astype(uint)
+    if is_static(lowest) and lowest == 1:
+        return significand, ulp  # the grid's subnormals are the layout's own
+    # Both subnormals and the lowest normals of the layout have the exponent `lowest` == 1.
+    start = lowest if is_static(lowest) else jnp.where(lowest > 1, lowest, sint(0))
+    field = (magnitude >> uint(top)).astype(sint)
+    ulp = ulp << jnp.maximum(start - field, sint(0)).astype(uint)
+    if tapered is not None and not is_static(tapered):
+        significand = magnitude | jnp.where(tapered != 0, uint(0), layout.implicit)
+        ulp = jnp.where(tapered != 0, _tapered_ulp(magnitude, layout), ulp)
+    return significand, ulp
 
 
 # Bits HiFloat8 drops beyond top - 3 by floor(abs(exponent) / 4): it keeps 3 fraction bits up to
@@ -105,48 +110,50 @@ def _as(value: Array | np.generic, kind: type[np.signedinteger]) -> Any:
 _TAPER_TABLE = 0b11_11_11_11_10_10_01_00
 
 
-def _tapered_shift(magnitude: Array, layout: WordLayout) -> Array:
-    sint = layout.sint
+def _tapered_ulp(magnitude: Array, layout: WordLayout) -> Array:
+    top, sint, uint = layout.mantissa_bits, layout.sint, layout.uint
     one = layout.power_of_two(0)
-    exponent = ((magnitude & layout.inf) - one).astype(sint)  # still in the exponent's place
-    index = (jnp.abs(exponent) >> sint(layout.mantissa_bits + 1)) & sint(0b1110)
-    return ((sint(_TAPER_TABLE) >> index) & sint(3)) + sint(layout.mantissa_bits - 3)
+    # The exponent and its negative, both in the exponent's place above some fraction.
+    plus = (magnitude - one).astype(sint)
+    minus = (layout.inf - uint(1) - one - magnitude).astype(sint)
+    index = (jnp.maximum(plus, minus) >> sint(top + 1)) & sint(0b1110)
+    drop = (sint(_TAPER_TABLE) >> index) & sint(3)
+    return uint(1 << (top - 3)) << drop.astype(uint)
 
 
-def _tiny_limit(mode: Mode, step: Array, negative: Array, layout: WordLayout) -> Array:
-    """The largest magnitude below one step that still rounds to zero.
+def _lost_limit(mode: Mode, step: Array, negative: Array, layout: WordLayout) -> Array:
+    """The largest magnitude that rounds to zero; ``step`` is the smallest number of the grid.
 
-    The rule is asked with two bits to discard: what it adds to them (3, 2, 1 or 0) tells whether
+    The rule is asked with two bits to cut off: what it adds to them (3, 2, 1 or 0) tells whether
     everything above 0, the half and above, all above the half, or nothing moves up.
     """
     uint = layout.uint
     half = step - layout.implicit
-    limits: list[Any] = []
+    limits: list[Array] = []
     for sign in (0, 1):
-        if isinstance(mode, CastMode):
-            # One-element arrays: NumPy warns of the intended wrap-around of scalars only.
-            one = [np.full(1, v, np.uint32) for v in (3, 0, sign)]
-            limits.append((step, half, half - uint(1), uint(0))[int(addend(mode, *one)[0])])
-        else:
-            extra = addend(mode, *(jnp.uint32(v) for v in (3, 0, sign)))
-            near = jnp.where(extra == 1, half, half - uint(1))
-            limits.append(jnp.where(extra == 0, step, jnp.where(extra == 3, uint(0), near)))
-    if limits[0] is limits[1] or (isinstance(mode, CastMode) and mode not in DIRECTED):
+        extra = addend(mode, *(jnp.uint32(v) for v in (4, 0, sign)))
+        limit = jnp.where(extra == 2, half - uint(1), jnp.where(extra == 1, half, step - uint(1)))
+        limits.append(jnp.where((extra == 3) | (step == 0), uint(0), limit))
+    if isinstance(mode, CastMode) and mode not in DIRECTED:
         return limits[0]
     return jnp.where(negative != 0, limits[1], limits[0])
 
 
 def wrap_integer(
-    magnitude: Array, negative: Array, layout: WordLayout, uint: type[np.unsignedinteger]
+    magnitude: Array,
+    negative: Array,
+    layout: WordLayout,
+    uint: type[np.unsignedinteger],
+    up: Any,
 ) -> Array:
-    """The low bits, in ``uint``, of the two's complement of an integral float word."""
+    """The low bits, in ``uint``, of ``2**up`` times an integral float word, as two's complement."""
     field = magnitude >> layout.uint(layout.mantissa_bits)
     significand = (magnitude & layout.fraction) | layout.implicit
     # One of the two shifts is in range (both, and equal, at 0); the other one gives 0.
-    whole = layout.uint(layout.bias + layout.mantissa_bits)
-    low = (significand >> (whole - field)).astype(uint) | (
-        significand.astype(uint) << (field - whole).astype(uint)
-    )
+    left = field - (layout.uint(layout.bias + layout.mantissa_bits) - up.astype(layout.uint))
+    low = significand.astype(uint) << left.astype(uint)
+    if not (is_static(up) and up >= layout.mantissa_bits):  # else all but 0 is shifted left
+        low = low | (significand >> (~left + layout.uint(1))).astype(uint)
     return jnp.where(negative != 0, ~low + uint(1), low)
 
 
@@ -154,10 +161,9 @@ def _wrapped_word(
     magnitude: Array, negative: Array, layout: WordLayout, params: FormatParams
 ) -> Array:
     """Float32 word of the low ``wrap_bits`` (at most 16) of an integral value."""
-    low = wrap_integer(magnitude, negative, layout, np.uint32)
-    bits = jnp.asarray(params.wrap_bits)
-    half = (jnp.asarray(params.wrap_signed) << bits) >> np.uint32(1)
-    low = low & ((np.uint32(1) << bits) - np.uint32(1))
+    unused = np.uint32(32) - params.wrap_bits  # at the top of the word what is above falls off
+    low = wrap_integer(magnitude, negative, layout, np.uint32, unused) >> unused
+    half = (np.uint32(1) << params.wrap_bits >> np.uint32(1)) * params.wrap_signed
     value = ((low ^ half) - half).astype(np.int32).astype(np.float32)  # exact, and never -0
     return words.as_words(value)
 
@@ -185,7 +191,7 @@ def quantize_words(
     """
     layout = F64 if word.dtype == np.uint64 else F32
     source_magnitude = word & layout.magnitude
-    source_negative = word >> layout.uint(layout.bits - 1)
+    source_negative = word & layout.sign
     original = word
     if layout is F64:
         # Rounding to odd with at least two spare bits keeps the later rounding single (Boldo and
@@ -194,13 +200,14 @@ def quantize_words(
         original = float64_to_float32(word, params.mode)
         word = float64_to_float32(word, CastMode.CAST_ODD)
     magnitude = word & F32.magnitude
-    negative = word >> np.uint32(31)
+    negative = word & F32.sign
     sign = word & params.sign
 
     if hybrid:
         rounded = hybrid_magnitude(magnitude, from_half)
+        lost = rounded == 0
     else:
-        rounded = round_magnitude(
+        rounded, lost = round_magnitude(
             magnitude,
             negative,
             F32,
@@ -209,20 +216,17 @@ def quantize_words(
             params.mode,
             params.tapered,
         )
-    if not _off(params.least):
-        rounded = jnp.maximum(rounded, params.least)
     minus = negative != 0
     limit = _by_sign(minus, params.max_positive, params.max_negative)
     is_nan = magnitude > F32.inf
-    out_of_range = (rounded > limit) | is_nan
+    out_of_range = ((rounded > limit) & ~lost) | is_nan
+    over = _by_sign(minus, params.over_positive, params.over_negative)
     if _clamps(params):
-        clamped = jnp.minimum(rounded, limit)
-        out = clamped | _signed(sign, clamped, params)
-        nan = params.nan
+        out = jnp.minimum(rounded, limit) | sign
     else:
-        over = _by_sign(minus, params.over_positive, params.over_negative)
-        out = jnp.where(rounded > limit, over, rounded | _signed(sign, rounded, params))
-        nan = params.nan
+        out = jnp.where(rounded > limit, over, rounded | sign)
+    out = jnp.where(lost, (word & params.zero_sign) | params.least, out)
+    nan = params.nan
     if (from_half or from_bfloat16) and not _off(params.keeps_half):
         keeps = (params.keeps_half & np.uint32(1 if from_half else 2)) != 0
         out = jnp.where(keeps & (magnitude == F32.inf), F32.inf | sign, out)
@@ -231,18 +235,15 @@ def quantize_words(
 
     if not _off(params.wrap_bits):
         if layout is F64:
-            integral = round_magnitude(
-                source_magnitude,
-                source_negative,
-                F64,
-                np.int32(F64.mantissa_bits),
-                np.int32(F64.mantissa_bits),
-                params.mode,
+            whole = np.int32(F64.mantissa_bits)
+            integral, lost = round_magnitude(
+                source_magnitude, source_negative, F64, whole, whole, params.mode
             )
+            integral = jnp.where(lost, np.uint64(0), integral)
             wrapped = _wrapped_word(integral, source_negative, F64, params)
         else:
-            wrapped = _wrapped_word(rounded, negative, F32, params)
-        wrapped = jnp.where(source_magnitude < layout.inf, wrapped, out)
+            wrapped = _wrapped_word(jnp.where(lost, np.uint32(0), rounded), negative, F32, params)
+        wrapped = jnp.where(source_magnitude == layout.inf, over, wrapped)  # NaN has become 0
         # Alone under a scalar condition, so that a compiler can branch around it.
         out = jnp.where(jnp.asarray(params.wrap_bits) != 0, wrapped, out)
     if is_static(params.identity):
@@ -266,14 +267,6 @@ def _clamps(params: FormatParams) -> bool:
     )
 
 
-def _signed(sign: Array, magnitude: Array, params: FormatParams) -> Array:
-    """``sign``, dropped from a zero where the format has no -0."""
-    if is_static(params.signed_zero):
-        zero = magnitude == 0
-        return sign if params.signed_zero else jnp.where(zero, np.uint32(0), sign)
-    return jnp.where((magnitude | params.signed_zero) == 0, np.uint32(0), sign)
-
-
 def _by_sign(minus: Array, positive: Any, negative: Any) -> Any:
     if is_static(positive, negative) and positive == negative:
         return positive
@@ -283,8 +276,8 @@ def _by_sign(minus: Array, positive: Any, negative: Any) -> Any:
 def float64_to_float32(word: Array, mode: Mode) -> Array:
     """Round float64 words to float32 words; subnormals kept, infinity and NaN pass."""
     magnitude = word & F64.magnitude
-    negative = word >> np.uint64(63)
-    rounded = round_magnitude(
+    negative = word & F64.sign
+    rounded, lost = round_magnitude(
         magnitude,
         negative,
         F64,
@@ -292,5 +285,6 @@ def float64_to_float32(word: Array, mode: Mode) -> Array:
         np.int32(1 - F32.bias),
         mode,
     )
+    rounded = jnp.where(lost, np.uint64(0), rounded)
     kept = jnp.where(magnitude >= F64.inf, magnitude, rounded)
-    return words.narrow(kept | (negative << np.uint64(63)))
+    return words.narrow(kept | negative)

@@ -19,8 +19,9 @@ def round_integral(word: Array, mode: Mode) -> Array:
     """Magnitude words of float words rounded to an integral value, exponent unbounded."""
     layout = F64 if word.dtype == np.uint64 else F32
     whole = np.int32(layout.mantissa_bits)
-    negative = word >> layout.uint(layout.bits - 1)
-    return round_magnitude(word & layout.magnitude, negative, layout, whole, whole, mode)
+    magnitude, negative = word & layout.magnitude, word & layout.sign
+    rounded, lost = round_magnitude(magnitude, negative, layout, whole, whole, mode)
+    return jnp.where(lost, layout.uint(0), rounded)
 
 
 def float_to_int(
@@ -55,7 +56,7 @@ def float_to_int(
     infinite = magnitude == layout.inf
     rounded = round_integral(word, mode)
     wide = np.uint64 if grid.bits > 32 else np.uint32
-    low = wrap_integer(rounded, negative, layout, wide)
+    low = wrap_integer(rounded, negative, layout, wide, np.uint32(0))
     # The bounds are powers of two, so they are exact even where MAX itself is no float.
     above = rounded >= layout.power_of_two(grid.bits - grid.signed)
     below = rounded > layout.power_of_two(grid.bits - 1) if grid.signed else rounded > 0
@@ -114,7 +115,7 @@ def int_to_float(codes: Array, grid: IntGrid, mode: Mode, layout: WordLayout) ->
     if grid.bits <= layout.mantissa_bits:
         up = source(0)
     else:
-        extra = addend(mode, jnp.full_like(kept, mask), kept & source(1), negative)
+        extra = addend(mode, jnp.full_like(kept, 1 << drop), kept & source(1), negative)
         # `normal` is exact where its low bits are zero; the rule then adds nothing that carries.
         up = ((normal & mask) + extra) >> source(drop)
     exponent = source(layout.bias + width - 1) - zeros

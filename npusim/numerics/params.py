@@ -45,7 +45,7 @@ class FormatParams:
         nan: word that replaces NaN.
         least: smallest magnitude the format has (0 but for a scale format).
         sign: the sign bit, 0 where the format has no sign.
-        signed_zero: 1 where -0 is a value of its own.
+        zero_sign: the sign bit where -0 is a value of its own, else 0.
         wrap_bits: width whose low bits survive an integer overflow; 0: no wrapping.
         wrap_signed: 1 for a signed integer.
         identity: 1 for FP32: the word is passed on.
@@ -66,7 +66,7 @@ class FormatParams:
     nan: Any
     least: Any
     sign: Any
-    signed_zero: Any
+    zero_sign: Any
     wrap_bits: Any
     wrap_signed: Any
     identity: Any
@@ -157,7 +157,7 @@ _DEFAULTS: dict[str, Any] = {
     "tapered": 0,
     "least": 0,
     "sign": F32.sign,
-    "signed_zero": 1,
+    "zero_sign": F32.sign,
     "wrap_bits": 0,
     "wrap_signed": 0,
     "identity": 0,
@@ -194,7 +194,7 @@ def _float_fields(fmt: DataType, grid: FloatGrid, saturate: bool) -> dict[str, A
         "over_positive": over,
         "over_negative": over | minus,
         "nan": 0 if clamp else NAN32,
-        "signed_zero": int(grid.negative_zero),
+        "zero_sign": int(F32.sign) if grid.negative_zero else 0,
         "identity": int(fmt is DT_FP32),
         "keeps_half": {DT_FP16: _HALF, DT_BF16: _HALF | _BFLOAT16}.get(fmt, 0),
         "max_value": 0.0 if same_range else float(grid.max),
@@ -213,7 +213,7 @@ def _tapered_fields(grid: TaperedGrid, saturate: bool) -> dict[str, Any]:
         "over_positive": over,
         "over_negative": over | int(F32.sign),
         "nan": 0 if saturate else NAN32,
-        "signed_zero": 0,
+        "zero_sign": 0,
         "max_value": float(grid.max),
     }
 
@@ -228,7 +228,8 @@ def _int_fields(grid: IntGrid, saturate: bool) -> dict[str, Any]:
         "over_positive": _word(grid.max),
         "over_negative": _word(grid.min),
         "nan": 0,
-        "signed_zero": 0,
+        "sign": F32.sign if grid.signed else 0,
+        "zero_sign": 0,
         "wrap_bits": 0 if saturate else grid.bits,
         "wrap_signed": int(grid.signed),
         "max_value": float(grid.max),
@@ -247,5 +248,6 @@ def _scale_fields(grid: ScaleGrid) -> dict[str, Any]:
         "nan": NAN32,
         "least": _word(grid.min),
         "sign": 0,
+        "zero_sign": 0,
         "max_value": 0.0,
     }

@@ -1,8 +1,8 @@
 """The rounding rules, one function each.
 
-A rule answers: what has to be added to the word before the bits under ``mask`` are cut off?
-Arguments, shared by all: ``mask`` ones on the bits to be discarded (0 if none are), ``odd`` the
-last kept bit (0 or 1), ``negative`` the sign (0 or 1); unsigned words of one width.
+A rule answers: what has to be added to the word before everything below its last kept bit is cut
+off? Arguments, shared by all, unsigned words of one width: ``ulp`` the weight of that bit (1 if
+nothing is cut off), ``odd`` zero if the bit is not set, ``negative`` zero if the sign is not.
 
 Source: table 1 of the Ascend C precision conversion page.
 """
@@ -23,40 +23,40 @@ from npusim.modes import CastMode
 Rule = Callable[[Array, Array, Array], Array]
 
 
-def rint(mask: Array, odd: Array, negative: Array) -> Array:
+def rint(ulp: Array, odd: Array, negative: Array) -> Array:
     """To nearest, a tie to the even last bit."""
     del negative
-    return (mask >> 1) + (odd & mask)
+    return jnp.where(odd == 0, ulp - 1, ulp) >> 1
 
 
-def floor(mask: Array, odd: Array, negative: Array) -> Array:
+def floor(ulp: Array, odd: Array, negative: Array) -> Array:
     """Towards minus infinity: a negative magnitude grows if anything is lost."""
     del odd
-    return mask & (~negative + 1)
+    return jnp.where(negative != 0, ulp - 1, 0)
 
 
-def ceil(mask: Array, odd: Array, negative: Array) -> Array:
+def ceil(ulp: Array, odd: Array, negative: Array) -> Array:
     """Towards plus infinity: a positive magnitude grows if anything is lost."""
     del odd
-    return mask & (negative - 1)
+    return jnp.where(negative == 0, ulp - 1, 0)
 
 
-def round_away(mask: Array, odd: Array, negative: Array) -> Array:
+def round_away(ulp: Array, odd: Array, negative: Array) -> Array:
     """To nearest, a tie away from zero."""
     del odd, negative
-    return (mask >> 1) + (mask & 1)
+    return ulp >> 1
 
 
-def trunc(mask: Array, odd: Array, negative: Array) -> Array:
+def trunc(ulp: Array, odd: Array, negative: Array) -> Array:
     """Towards zero."""
     del odd, negative
-    return mask & 0
+    return ulp & 0
 
 
-def to_odd(mask: Array, odd: Array, negative: Array) -> Array:
+def to_odd(ulp: Array, odd: Array, negative: Array) -> Array:
     """Truncate, and set the last kept bit if anything was lost (von Neumann)."""
     del negative
-    return mask & (odd - 1)
+    return jnp.where(odd == 0, ulp - 1, 0)
 
 
 RULES: dict[CastMode, Rule] = {
@@ -77,28 +77,31 @@ Mode = CastMode | Array | np.int32
 DIRECTED = (CastMode.CAST_FLOOR, CastMode.CAST_CEIL)  # the rules that look at the sign
 
 
-def addend(mode: Mode, mask: Any, odd: Any, negative: Any) -> Any:
+def addend(mode: Mode, ulp: Any, odd: Any, negative: Any) -> Any:
     """Apply the rule of ``mode``, a CastMode or a traced index out of `MODE_INDEX`."""
     if isinstance(mode, CastMode):
-        return RULES[mode](mask, odd, negative)
-    return _traced_addend(mode, mask, odd, negative)
+        return RULES[mode](ulp, odd, negative)
+    return _traced_addend(mode, ulp, odd, negative)
 
 
-def _traced_addend(mode: Any, mask: Array, odd: Array, negative: Array) -> Array:
-    """All rules at once, chosen by words that are all ones or zero.
+def _traced_addend(mode: Any, ulp: Array, odd: Array, negative: Array) -> Array:
+    """All rules at once, chosen by scalars; a test holds this to `RULES`.
 
-    Two families, nearest and directed, with half the operations of six rules and five selections.
-    (A switch on the mode would break the fusion.) A test holds this to `RULES`.
+    Every rule is ``ulp`` or ``ulp - 1`` or 0, by a bit that is the last kept one, the sign, or no
+    bit at all; the nearest rules halve that. (A switch on the mode would break the fusion.)
     """
-    word = mask.dtype.type
+    word = ulp.dtype.type
+    index = jnp.asarray(mode).astype(word)
 
-    def when(*modes: CastMode) -> Array:
-        chosen = jnp.bool_(False)
-        for candidate in modes:
-            chosen = chosen | (mode == MODE_INDEX[candidate])
-        return jnp.where(chosen, ~word(0), word(0))
+    def among(*modes: CastMode) -> Array:
+        listed = word(sum(1 << MODE_INDEX[one] for one in modes))
+        return (listed >> index) & word(1)
 
-    nearest = (mask >> 1) + ((odd | when(CastMode.CAST_ROUND)) & mask & word(1))
-    up = jnp.where(negative != 0, when(CastMode.CAST_FLOOR), when(CastMode.CAST_CEIL))
-    up = up | (when(CastMode.CAST_ODD) & (odd - word(1)))
-    return (nearest & when(CastMode.CAST_RINT, CastMode.CAST_ROUND)) | (mask & up)
+    def ones(bit: Array) -> Array:
+        return ~bit + word(1)
+
+    parity = among(CastMode.CAST_RINT, CastMode.CAST_ODD)
+    nearest = among(CastMode.CAST_RINT, CastMode.CAST_ROUND)
+    bit = (odd & ones(parity)) | (negative & ones(among(*DIRECTED)))
+    where_set = among(CastMode.CAST_FLOOR, CastMode.CAST_ROUND, CastMode.CAST_TRUNC) != 0
+    return jnp.where((bit != 0) == where_set, ulp - word(1), ulp & ones(nearest)) >> nearest

@@ -32,42 +32,41 @@ class Fault:
     seen_by: str
 
 
-_RINT = "return (mask >> 1) + (odd & mask)"
+_RINT = "return jnp.where(odd == 0, ulp - 1, ulp) >> 1"
 
 FAULTS = {
     "ties away for ties even": Fault(
         file="numerics/rounding.py",
         old=_RINT,
-        new="return (mask >> 1) + (mask & 1)",
+        new="return ulp >> 1",
         seen_by=ROUNDING,
     ),
     "shift 0 wraps in the naive addend half - 1 + odd": Fault(
         file="numerics/rounding.py",
         old=_RINT,
-        new="return ((mask + 1) >> 1) - 1 + odd",
+        new="return (ulp >> 1) - (odd == 0).astype(ulp.dtype)",
         seen_by=FLOAT32,
     ),
     "no sticky bit": Fault(
         file="numerics/grid.py",
-        old="rounded = (magnitude + addend(mode, mask, odd, negative)) & ~mask",
-        new="rounded = ((magnitude & ~(mask >> uint(1))) + addend(mode, mask, odd, negative)) "
-        "& ~mask",
+        old="return (held + extra) & (~ulp + uint(1)), lost",
+        new="return ((held & ~(ulp - uint(1) >> uint(1))) + extra) & (~ulp + uint(1)), lost",
         seen_by=TRAPS,
     ),
     "clamp to int32 before the low bits are kept": Fault(
         file="numerics/integers.py",
-        old="    low = wrap_integer(rounded, negative, layout, wide)\n",
-        new="    low = wrap_integer(rounded, negative, layout, wide)\n"
+        old="    low = wrap_integer(rounded, negative, layout, wide, np.uint32(0))\n",
+        new="    low = wrap_integer(rounded, negative, layout, wide, np.uint32(0))\n"
         "    low = jnp.where(rounded >= layout.power_of_two(31),\n"
         "                    jnp.where(minus, wide(1 << 31), wide((1 << 31) - 1)), low)\n",
         seen_by=TO_INT,
     ),
     "float32 subnormals flushed": Fault(
         file="numerics/grid.py",
-        old="    magnitude = word & F32.magnitude\n    negative = word >> np.uint32(31)\n",
+        old="    magnitude = word & F32.magnitude\n    negative = word & F32.sign\n",
         new="    magnitude = word & F32.magnitude\n"
         "    magnitude = jnp.where(magnitude < F32.implicit, np.uint32(0), magnitude)\n"
-        "    negative = word >> np.uint32(31)\n",
+        "    negative = word & F32.sign\n",
         seen_by=TRAPS,
     ),
     "nibbles swapped": Fault(
@@ -78,8 +77,8 @@ FAULTS = {
     ),
     "parity of the HiFloat8 taper": Fault(
         file="numerics/grid.py",
-        old="        implicit = uint(0)\n",
-        new="",
+        old="return magnitude, _tapered_ulp(magnitude, layout)",
+        new="return magnitude | layout.implicit, _tapered_ulp(magnitude, layout)",
         seen_by=TAPERED,
     ),
     "NaN not canonical": Fault(
@@ -98,7 +97,7 @@ FAULTS = {
     ),
     "overflow decided before rounding": Fault(
         file="numerics/grid.py",
-        old="out_of_range = (rounded > limit) | is_nan",
+        old="out_of_range = ((rounded > limit) & ~lost) | is_nan",
         new="out_of_range = (magnitude > limit) | is_nan",
         seen_by=BOUND,
     ),

@@ -43,12 +43,12 @@ def test_rule_and_traced_rule(mode, kind):
         for kept, discarded, negative in itertools.product(range(4), range(1 << width), (0, 1))
     ]
     kept, discarded, width, negative = (np.array(c, kind) for c in zip(*cases, strict=True))
-    mask = (kind(1) << width) - kind(1)
+    ulp = kind(1) << width
     with jax.enable_x64(True):
-        static = np.asarray(addend(mode, *map(jnp.asarray, (mask, kept & kind(1), negative))))
+        static = np.asarray(addend(mode, *map(jnp.asarray, (ulp, kept & kind(1), negative))))
         index = jnp.int32(MODE_INDEX[mode])
         traced = np.asarray(
-            jax.jit(addend)(index, *map(jnp.asarray, (mask, kept & kind(1), negative)))
+            jax.jit(addend)(index, *map(jnp.asarray, (ulp, kept & kind(1), negative)))
         )
     assert traced.dtype == static.dtype == kind
     np.testing.assert_array_equal(traced, static)
