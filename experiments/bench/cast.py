@@ -4,6 +4,9 @@
     python experiments/bench/cast.py --quick             # one mode a format
     XLA_FLAGS=--xla_cpu_prefer_vector_width=512 python experiments/bench/cast.py
 
+The flag is for AVX-512 machines, where XLA stays with 256-bit vectors; a program can give it to its
+own outermost jit: ``jax.jit(step, compiler_options={"xla_cpu_prefer_vector_width": "512"})``.
+
 Reference is a jitted copy that flips one bit, so that it cannot be optimised away: the same 8
 bytes an element. All kernels of a size run interleaved, round after round; the ratio of the
 minima is printed, since what else runs on the machine only adds time. Absolute times depend on
