@@ -300,7 +300,9 @@ class Planner:
         )
         if record:
             self.sites.append(site)
-            self.hit |= set() if number is None else {number}
+            # Casts that meet nothing but complex numbers or integers have hit nothing.
+            if rule is not None and (_any_real(eqn) or not any(rule.casts())):
+                self.hit.add(number)
         return Planned(site, specs, accumulate)
 
     def _accumulate(self, eqn: Any, number: int | None) -> Accumulate | None:
@@ -389,6 +391,12 @@ def _computes_floats(eqn: Any, kind: str) -> bool:
         floats = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
         return len(floats) == 2 and floats[0] != floats[1]
     return any(jnp.issubdtype(dtype, jnp.inexact) for dtype in dtypes)
+
+
+def _any_real(eqn: Any) -> bool:
+    """Whether a real float goes in or comes out."""
+    dtypes = [getattr(atom.aval, "dtype", np.bool_) for atom in (*eqn.invars, *eqn.outvars)]
+    return any(jnp.issubdtype(dtype, jnp.floating) for dtype in dtypes)
 
 
 def _kernel_name(eqn: Any, name: str) -> str:

@@ -157,3 +157,12 @@ def test_complex_numbers_are_listed_and_not_cast():
     assert sorted(s.op for s in found.complex) == sorted(op for op, casts in want if not casts)
     assert "complex, never cast: 1 add, 1 dot_general, 1 exp, 2 mul" in str(found).splitlines()
     assert found.unmatched == ()
+
+
+def test_a_rule_whose_casts_meet_complex_numbers_alone_is_unused():
+    def f(x):
+        return jnp.abs(jnp.fft.fft(x) @ jnp.fft.fft(x))
+
+    shape = jax.ShapeDtypeStruct((4, 4), jnp.float32)
+    assert [n for n, _ in report(f, Policy([Rule(input="bf16")]), shape).unused] == [1]
+    assert report(f, Policy([Rule()]), shape).unused == ()  # it protects, as it says
