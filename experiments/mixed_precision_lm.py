@@ -283,26 +283,25 @@ def main(argv: list[str] | None = None) -> int:
             **size._asdict(),
             "text_sha256": digest,
         },
+        [
+            {"recipe": "bf16", "loss_scale": scale}
+            for scale in given.loss_scales[1:]
+            if "bf16" in given.recipes
+        ],
     )
     results = Results(study, given.results_dir)
-    runs = [("baseline", "fp32", "none")]
-    first = given.loss_scales[:1]
-    runs += [
-        ("trial", recipe, scale)
-        for recipe in given.recipes
-        for scale in (first if recipe == "bf16" else given.loss_scales)
-    ]
+    runs = [("baseline", study.baseline), *(("trial", axes) for axes in study.combinations)]
 
     def run() -> None:
         pending = [
-            (kind, recipe, scale, seed)
-            for kind, recipe, scale in runs
+            (kind, axes, seed)
+            for kind, axes in runs
             for seed in given.seeds
-            if not results.has(kind, {"recipe": recipe, "loss_scale": scale}, seed)
+            if not results.has(kind, axes, seed)
         ]
-        total = len(runs) * len(given.seeds)
-        clock, compiled = Clock(total, total - len(pending)), set()
-        for kind, recipe, scale, seed in pending:
+        clock, compiled = Clock(study.planned, study.planned - len(pending)), set()
+        for kind, axes, seed in pending:
+            recipe, scale = axes["recipe"], axes["loss_scale"]
             moves = scale == "dynamic"
             trainer = Trainer(size, recipe, moves, given.steps)
             compiled.add((recipe, moves))
@@ -311,7 +310,7 @@ def main(argv: list[str] | None = None) -> int:
             seconds = time.perf_counter() - began
             results.add(
                 kind,
-                {"recipe": recipe, "loss_scale": scale},
+                axes,
                 seed,
                 metrics,
                 thin(losses),

@@ -11,6 +11,7 @@ import datetime
 import hashlib
 import html
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -42,6 +43,7 @@ class Study:
         seeds: of initialisation and data.
         baseline: what the others are compared with.
         settings: everything else that a result depends on.
+        left_out: combinations that are not run.
     """
 
     name: str
@@ -49,6 +51,20 @@ class Study:
     seeds: list[int]
     baseline: dict[str, Any]
     settings: dict[str, Any]
+    left_out: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    @property
+    def combinations(self) -> list[dict[str, Any]]:
+        """The trials, each with every seed."""
+        every = (
+            dict(zip(self.axes, v, strict=True)) for v in itertools.product(*self.axes.values())
+        )
+        return [axes for axes in every if axes not in self.left_out]
+
+    @property
+    def planned(self) -> int:
+        """Number of runs, the baseline's included."""
+        return (len(self.combinations) + 1) * len(self.seeds)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -56,7 +72,7 @@ class Study:
         return {
             "name": self.name,
             "task": self.name,
-            "task_args": self.settings,
+            "task_args": self.settings | ({"left_out": self.left_out} if self.left_out else {}),
             "seeds": self.seeds,
             "axes": self.axes,
             "baseline": self.baseline,
@@ -160,6 +176,7 @@ def report(results: Results, verdict: Callable[[Summary], list[str]]) -> None:
         console.print("nothing finished yet")
         return
     summary = summarise(results.records)
+    summary = dataclasses.replace(summary, planned=results.study.planned)
     lines = verdict(summary)
     console.print(tables.rich_table(summary))
     for line in lines:

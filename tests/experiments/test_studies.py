@@ -1,5 +1,6 @@
 """The studies: options, results that survive, verdicts; whole runs in the slow suite."""
 
+import dataclasses
 import importlib
 import sys
 from pathlib import Path
@@ -67,6 +68,20 @@ def test_thin_keeps_means_of_finite_steps(study):
         "step": [2, 4, 6],
         "loss": [3.0, 1.0, None],
     }
+
+
+def test_what_is_left_out_is_not_waited_for(study, tmp_path):
+    whole = small(study)
+    part = dataclasses.replace(whole, left_out=[{"recipe": "fp8", "loss_scale": "1024"}])
+    assert (whole.planned, part.planned) == (6, 4)
+    assert part.combinations == [{"recipe": "fp8", "loss_scale": "none"}]
+    assert part.hash != whole.hash
+    for given, complete in ((whole, False), (part, True)):
+        results = study.Results(given, tmp_path / str(complete))
+        fill(study, results, {("fp32", "none"): [2.0, 2.0], ("fp8", "none"): [3.0, 3.0]})
+        study.report(results, lambda summary: [])
+        page = (results.directory / "report.html").read_text()
+        assert ("Not complete" not in page) is complete
 
 
 def test_results_are_found_again(study, tmp_path):
