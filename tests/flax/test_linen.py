@@ -146,6 +146,7 @@ def test_scan_of_remat():
     )
 
 
+@pytest.mark.slow  # tests/inject/test_per_layer.py has a scan of remat by default
 def test_layers_of_a_linen_scan_have_their_own_formats():
     model = models.ScannedDecoder()
     params = model.init(jax.random.key(0), models.SEQUENCE)["params"]

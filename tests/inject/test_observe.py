@@ -87,7 +87,14 @@ def test_runs_are_counted_through_scan_remat_cond_and_while():
         assert value.shape == plain(W, X, flag).shape
 
 
-@pytest.mark.parametrize("name", ["scan_of_remat", "nested_scans", "conditional", "remat"])
+def slow(name):
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
+# By default one program: test_stats.py counts all of them.
+@pytest.mark.parametrize(
+    "name", ["scan_of_remat", *map(slow, ("nested_scans", "conditional", "remat"))]
+)
 def test_a_recomputed_site_counts_once(name):
     program = PROGRAMS[name]
     step = jax.value_and_grad(program)

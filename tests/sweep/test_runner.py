@@ -142,6 +142,7 @@ def test_a_finished_sweep_runs_nothing(finished):
     assert log.compilations == 0
 
 
+@pytest.mark.slow  # through the command line, by signals, in test_command_line.py
 def test_an_interrupted_sweep_goes_on(tmp_path):
     parsed = parse_config(config(seeds=[0], baseline=None))
     with pytest.raises(KeyboardInterrupt):

@@ -21,10 +21,10 @@ DTYPES = (*(name for name in ORACLE if name not in WIDE), "hf32")
 SETTINGS = tuple(itertools.product(DTYPES, MODES, ("ON", "OFF")))
 SOURCES = (
     ("f32", 1),
-    ("f16", 1),
-    ("bf16", 1),
+    ("f16", 5),
+    ("bf16", 5),
     ("f64", 11),
-    pytest.param("f64", 1, marks=pytest.mark.slow),
+    *(pytest.param(wide, 1, marks=pytest.mark.slow) for wide in ("f16", "bf16", "f64")),
 )
 ALL = [FormatParams.of(*setting) for setting in SETTINGS]
 STACKED = jax.tree.map(lambda *leaves: np.stack(leaves), *ALL)
@@ -44,8 +44,8 @@ def x64(src):
 def test_same_bits_as_the_static_form(src, stride, strict_promotion):
     """Every format, mode and saturation, in one compiled function; specials and subnormals.
 
-    Float64 is slow: by default it sees every eleventh of the settings, which is each format, each
-    mode and each saturation; all of them in the slow suite.
+    By default float32 sees all settings, the others each format, each mode and each saturation; all
+    of them in the slow suite.
     """
     codes = codes_of(src)
     traces = []
