@@ -37,6 +37,18 @@ def pytest_configure(config):
     hypothesis.settings.load_profile("random" if slow else "fixed")
 
 
+_finished: list[str] = []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs(request):
+    """Drop compiled programs now and then: a worker that keeps all gets slow and large."""
+    yield
+    _finished.append(request.node.name)
+    if len(_finished) % 10 == 0:
+        jax.clear_caches()
+
+
 @pytest.fixture
 def strict_promotion():
     """No implicit promotion between dtypes: a kernel that relies on one fails."""
