@@ -45,7 +45,7 @@ def _forget_programs(request):
     """Drop compiled programs now and then: a worker that keeps all gets slow and large."""
     yield
     _finished.append(request.node.name)
-    if len(_finished) % 10 == 0:
+    if len(_finished) % 5 == 0:
         jax.clear_caches()
 
 

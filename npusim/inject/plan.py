@@ -301,7 +301,7 @@ class Planner:
         if record:
             self.sites.append(site)
             # Casts that meet nothing but complex numbers or integers have hit nothing.
-            if rule is not None and (_any_real(eqn) or not any(rule.casts())):
+            if number is not None and rule and (_any_real(eqn) or not any(rule.casts())):
                 self.hit.add(number)
         return Planned(site, specs, accumulate)
 
