@@ -87,3 +87,12 @@ def test_import_npusim_loads_no_heavy_package():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HOUSE.parent
     )
     assert done.stdout.split("\n")[:2] == ["[]", "False"], done.stdout
+
+
+def test_adapters_are_reached_from_npusim_alone():
+    """In a process of its own: here other tests have imported them."""
+    code = "import npusim as npu; print(npu.flax.nnx.__name__, npu.flax.linen.__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HOUSE.parent
+    )
+    assert done.stdout.split() == ["npusim.flax.nnx", "npusim.flax.linen"]
