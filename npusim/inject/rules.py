@@ -127,6 +127,12 @@ class Rule:
                     f"{nearest(str(self.direction), DIRECTIONS)}Pass one of these names.",
                 )
             )
+        for key, kind, allowed, todo in (
+            ("optional", bool, "True or False", "In YAML write true or false, without quotes."),
+            ("reason", str, "a text", "Put it in quotes."),
+        ):
+            if not isinstance(getattr(self, key), kind):
+                raise PolicyError(message(f"{key} {getattr(self, key)!r}", allowed, todo))
         if self.accumulate is not None:
             object.__setattr__(self, "accumulate", check_accumulate(self.accumulate))
             if _compat.MATMUL not in self.primitives:

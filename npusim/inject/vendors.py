@@ -115,6 +115,14 @@ grad=CastSpec(fp16 RINT sat=OFF), reason='white list')
                 "`npusim presets` lists them.",
             )
         )
+    if target is not None and not isinstance(target, Target):
+        raise PolicyError(
+            message(
+                f"target {target!r}",
+                "npusim.Target or None",
+                "Pass Target('950PR', 'numerics') to name the chip alone.",
+            )
+        )
     if target is not None and target.soc not in row.chips:
         raise UnsupportedCastError(
             message(

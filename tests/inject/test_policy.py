@@ -80,6 +80,19 @@ def test_yaml(tmp_path):
 
 MISTAKES = [
     (
+        "rules: [{optional: 'no'}]",
+        errors.PolicyError,
+        (
+            "Given: FILE, key 'rules[0]': optional 'no'. Allowed: True or False. In YAML write "
+            "true or false, without quotes."
+        ),
+    ),
+    (
+        "rules: [{reason: 3}]",
+        errors.PolicyError,
+        "Given: FILE, key 'rules[0]': reason 3. Allowed: a text. Put it in quotes.",
+    ),
+    (
         "rules: [{pth: head}]",
         errors.ConfigError,
         (
