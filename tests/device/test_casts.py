@@ -28,7 +28,7 @@ DESTINATIONS += [(DT_HF32, "950PR", "hf32_10"), (DT_HF32, "A2A3", "hf32_11")]
 MOST = 60_000
 
 
-def convert_all(codes, src, destinations):
+def assert_conversions(codes, src, destinations):
     """Every mode and saturation of each destination, a compilation each."""
     name = ORACLE[src.short]
     with jax.enable_x64(True):
@@ -47,7 +47,7 @@ def convert_all(codes, src, destinations):
 @pytest.mark.parametrize("src", NARROW, ids=str)
 def test_every_code_of_a_narrow_format(src):
     kind = np.uint8 if src.bits <= 8 else np.uint16
-    convert_all(np.arange(1 << width(src)).astype(kind), src, DESTINATIONS)
+    assert_conversions(np.arange(1 << width(src)).astype(kind), src, DESTINATIONS)
 
 
 @pytest.mark.parametrize("src", WIDE, ids=str)
@@ -57,7 +57,7 @@ def test_probes_of_a_wide_format(src):
         words = probes.probe_words(name, destination[2])
         words = words[:: max(1, words.size // MOST)]
         codes = np.concatenate([words, probes.random_words(5, MOST, name)])
-        convert_all(codes, src, [destination])
+        assert_conversions(codes, src, [destination])
 
 
 @pytest.mark.parametrize("src", ["f32", "f16"])

@@ -92,7 +92,7 @@ def test_refusals():
         preset("mindspeed_delayed_e4m3")
     with pytest.raises(errors.UnsupportedCastError, match=r"'mixed_hif8' for A2A3. Allowed: 950PR"):
         preset("mixed_hif8", Target("A2A3", "numerics"))
-    with pytest.raises(errors.PolicyError, match="target '950PR'. Allowed: npusim.Target or None"):
+    with pytest.raises(errors.PolicyError, match=r"target '950PR'. Allowed: npusim.Target or None"):
         preset("mixed_hif8", "950PR")
     assert preset("mixed_hif8", Target("950PR", "ascendc")).target == Target("950PR", "ascendc")
     # aclnn's casts have neither mode nor saturation; HF32 is no cast of an entry point.
