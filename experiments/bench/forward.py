@@ -10,14 +10,13 @@ and, int8 alone, by qwix's fake quantization (OdmlQatProvider, which rounds what
 out and multiplies in float32). Both are given one scale for each tensor where they allow it.
 """
 
-import argparse
 import importlib.metadata
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from rounds import Program, interleaved, machine
+from rounds import Program, interleaved, machine, options
 from transformer import LM, setting
 
 from npusim.inject import CastSpec, Policy, Rule, simulate
@@ -56,14 +55,7 @@ def theirs(model: LM) -> dict[str, Callable[..., Any]]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--size", default="256x4", help="width x layers")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--budget", type=float, default=120, help="seconds for all rounds")
+    parser = options(__doc__, rounds=15, budget=120)
     args = parser.parse_args()
     state = machine()
     width, layers = map(int, args.size.split("x"))

@@ -1,5 +1,6 @@
 """Compiled programs timed in turn, so that whatever else the machine does falls on all of them."""
 
+import argparse
 import dataclasses
 import os
 import platform
@@ -8,6 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+
+
+def options(description: str | None, rounds: int, budget: float) -> argparse.ArgumentParser:
+    """The options that benchmarks of the transformer share."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", default="256x4", help="width x layers")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--budget", type=float, default=budget, help="seconds for all rounds")
+    return parser
 
 
 @dataclasses.dataclass

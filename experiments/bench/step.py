@@ -12,7 +12,6 @@ all of them at most 2 times. Most of the minutes it takes is compilation: what a
 of casts is compiled one by one, a second for ten of them with statistics.
 """
 
-import argparse
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 import flax
 import jax
 import optax
-from rounds import Program, interleaved, machine
+from rounds import Program, interleaved, machine, options
 from transformer import loss_of, setting
 
 from npusim.casting import FormatParams
@@ -94,14 +93,7 @@ def variants(gradient: Callable[..., Any]) -> dict[str, Variant]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--size", default="256x4", help="width x layers")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--budget", type=float, default=150, help="seconds for all rounds")
+    parser = options(__doc__, rounds=9, budget=150)
     parser.add_argument("--only", default="", help="these variants by name, a|b, and the plain one")
     parser.add_argument("--scanned", action="store_true", help="scan over rematerialised blocks")
     args = parser.parse_args()
