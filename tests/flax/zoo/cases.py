@@ -8,7 +8,7 @@ import numpy as np
 import optax
 
 from tests.flax.zoo import models, more_models
-from tests.flax.zoo.checks import FIRST, Case, Product
+from tests.flax.zoo.checks import FIRST, Case, Product, unet_products
 
 
 def normal(seed, shape):
@@ -141,19 +141,9 @@ def unet():
         out = model.apply({"params": params}, noisy, time, training=True, rngs=rngs)
         return jnp.mean((out - noise) ** 2)
 
-    products = [
-        Product("UNet/time_1", differentiated=FIRST),
-        Product("UNet/time_2"),
-        Product("UNet/stem", "conv", differentiated=FIRST),
-        Product("UNet/halve", "conv"),
-        Product("UNet/double", "conv"),
-        Product("UNet/up/shortcut", "conv"),
-        Product("UNet/out", "conv"),
-    ]
-    for block in ("down", "middle", "up"):
-        products += [Product(f"UNet/{block}/conv_{i}", "conv") for i in (1, 2)]
-        products += [Product(f"UNet/{block}/time")]
-    return Case(loss, params, (IMAGES, time, jax.random.key(5)), tuple(products))
+    return Case(
+        loss, params, (IMAGES, time, jax.random.key(5)), unet_products("down", "middle", "up")
+    )
 
 
 MAKE = {

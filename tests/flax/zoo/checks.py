@@ -45,6 +45,23 @@ FIRST = (False, True)
 """The input of the first layer needs no gradient."""
 
 
+def unet_products(*blocks):
+    """Those of the U-Net, by the names of its residual blocks: the last one narrows what it adds."""
+    products = [
+        Product("UNet/time_1", differentiated=FIRST),
+        Product("UNet/time_2"),
+        Product("UNet/stem", "conv", differentiated=FIRST),
+        Product("UNet/halve", "conv"),
+        Product("UNet/double", "conv"),
+        Product(f"UNet/{blocks[-1]}/shortcut", "conv"),
+        Product("UNet/out", "conv"),
+    ]
+    for block in blocks:
+        products += [Product(f"UNet/{block}/conv_{i}", "conv") for i in (1, 2)]
+        products += [Product(f"UNet/{block}/time")]
+    return tuple(products)
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A model with a loss, and what its architecture says.

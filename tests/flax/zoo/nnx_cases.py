@@ -13,7 +13,7 @@ from flax import nnx
 
 from npusim.flax.nnx import annotate, simulate
 from tests.flax.zoo import nnx_models as models
-from tests.flax.zoo.checks import FIRST, Product
+from tests.flax.zoo.checks import FIRST, Product, unet_products
 
 _draw = np.random.default_rng(1).standard_normal
 ROWS = jnp.asarray(_draw((6, 4)), jnp.float32)
@@ -174,19 +174,12 @@ def unet():
         noisy = images + time[:, None, None, None] * noise
         return jnp.mean((model(noisy, time) - noise) ** 2)
 
-    products = [
-        Product("UNet/time_1", differentiated=FIRST),
-        Product("UNet/time_2"),
-        Product("UNet/stem", "conv", differentiated=FIRST),
-        Product("UNet/halve", "conv"),
-        Product("UNet/double", "conv"),
-        Product("UNet/last/shortcut", "conv"),
-        Product("UNet/out", "conv"),
-    ]
-    for block in ("first", "middle", "last"):
-        products += [Product(f"UNet/{block}/conv_{i}", "conv") for i in (1, 2)]
-        products += [Product(f"UNet/{block}/time")]
-    return NnxCase(models.UNet, loss, (IMAGES, jnp.array([0.1, 0.5, 0.8])), tuple(products))
+    return NnxCase(
+        models.UNet,
+        loss,
+        (IMAGES, jnp.array([0.1, 0.5, 0.8])),
+        unet_products("first", "middle", "last"),
+    )
 
 
 _MAKERS = (mlp, cnn, lstm, encoder, encoder_of_one, decoder, vit, vit_scanned, moe, unet)
