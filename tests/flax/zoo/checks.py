@@ -46,7 +46,7 @@ FIRST = (False, True)
 
 
 def unet_products(*blocks):
-    """Those of the U-Net, by the names of its residual blocks: the last one narrows what it adds."""
+    """Those of the U-Net, by the names of its residual blocks; the last one has a shortcut."""
     products = [
         Product("UNet/time_1", differentiated=FIRST),
         Product("UNet/time_2"),
