@@ -141,7 +141,7 @@ class Report:
         head = "".join(f"<th>{name}</th>" for name in COLUMNS)
         body = "\n".join(
             f'<tr class="{"on" if row["casts"] else "off" if row["rule"] == "" else "kept"}">'
-            + "".join(f"<td>{html.escape(str(row[name]))}</td>" for name in COLUMNS)
+            + "".join(f"<td>{_cell(row[name])}</td>" for name in COLUMNS)
             + "</tr>"
             for row in self.rows()
         )
@@ -212,6 +212,11 @@ def _row(site: Site) -> dict[str, Any]:
     return values
 
 
+def _cell(value: Any) -> str:
+    """A cell of the page: each cast and each operand on a line of its own."""
+    return html.escape(str(value)).replace(", ", ",\n")
+
+
 def _computes(site: Site) -> str:
     """The type that a cast operation computes in: a 16-bit one runs on float32 carriers."""
     floats = [jnp.dtype(d) for d in site.dtypes if d.startswith(("float", "bfloat"))]
@@ -230,7 +235,7 @@ body {{ font: 14px/1.4 system-ui, sans-serif; margin: 2em; color: #222; backgrou
 table {{ border-collapse: collapse }}
 th, td {{ text-align: left; padding: .25em .6em; border-bottom: 1px solid #ddd }}
 th {{ position: sticky; top: 0; background: #f4f4f4 }}
-td {{ font-family: ui-monospace, monospace; font-size: 12px }}
+td {{ font: 12px/1.4 ui-monospace, monospace; white-space: pre; vertical-align: top }}
 .kept td {{ color: #555; background: #f6f6f0 }}
 .off td {{ color: #888 }}
 </style></head><body>
